@@ -25,8 +25,8 @@ axes  rule                                                            example
 5     time and depth, then three axes as above                        (5, 8, 3, 50, 50): TDCHW
 ====  ==============================================================  =================
 
-This is the only module that guesses axes: statistics use its channels, previews and the demo's
-model its height and width, and `oocdata info` its hint about trajectories.
+This is the only module that guesses axes: statistics use its channels, previews its height
+and width, and `oocdata info` its hint about trajectories.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def test_a_block_shuffle_that_decodes_as_often_is_not_advised(tmp_path: Path) ->
 
 @pytest.mark.parametrize(("block", "slow"), [(1000.0, True), (120.0, False)])
 def test_measured_shuffles_are_compared(block: float, slow: bool) -> None:
-    rates = {"full shuffle": {32: [100.0]}, "block shuffle": {32: [block]}}
+    rates = {"full shuffle": 100.0, "block shuffle": block}
     found = told(CHUNKED, rates=rates)
     assert ("order" in found) is slow
     if slow:
@@ -137,7 +137,7 @@ def test_the_advised_number_of_blocks_fits(tmp_path: Path, own_account: None) ->
 
 @pytest.mark.parametrize(("rate", "bound"), [(90.0, True), (20.0, False)])
 def test_a_decoder_that_is_the_limit(rate: float, bound: bool) -> None:
-    found = told(CHUNKED, rates={"sequential": {32: [rate]}}, limits={"decoder": 100.0})
+    found = told(CHUNKED, rates={"sequential": rate}, limits={"decoder": 100.0})
     assert ("codec" in found) is bound
     if bound:
         assert "90% of what it allows is used" in found["codec"].text
@@ -146,13 +146,13 @@ def test_a_decoder_that_is_the_limit(rate: float, bound: bool) -> None:
 
 @pytest.mark.parametrize(("rate", "bound"), [(95.0, True), (30.0, False), (129.0, False)])
 def test_a_disk_that_is_the_limit(rate: float, bound: bool) -> None:
-    found = told(PLAIN, rates={"sequential": {32: [rate]}}, limits={"disk": 100.0})
+    found = told(PLAIN, rates={"sequential": rate}, limits={"disk": 100.0})
     assert ("disk" in found) is bound
     if bound:
         assert "sequential uses 95% of what it gives" in found["disk"].text
         assert (found["disk"].command or "").endswith("--codec zstd")
     limits = {"disk": 100.0, "decoder": 90.0}  # the disk is not the bottleneck
-    assert "disk" not in told(PLAIN, rates={"sequential": {32: [rate]}}, limits=limits)
+    assert "disk" not in told(PLAIN, rates={"sequential": rate}, limits=limits)
 
 
 def test_a_slow_function_comes_first() -> None:

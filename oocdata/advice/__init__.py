@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import shlex
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from os.path import basename
-
-import numpy as np
 
 from oocdata.advice.reading import Reading, as_typed, reading_of, size
 from oocdata.memory import cache_share
@@ -65,8 +63,8 @@ class Advice:
 class Measured:
     """Measurements of a tool, of which any may be missing; rates in elements per second."""
 
-    # By order ("sequential", "full shuffle", "block shuffle") and batch size: a rate per round.
-    rates: Mapping[str, Mapping[int, Sequence[float]]] = field(default_factory=dict)
+    # The highest by order ("sequential", "full shuffle", "block shuffle").
+    rates: Mapping[str, float] = field(default_factory=dict)
     # Highest rates that "decoder" and "disk" allow.
     limits: Mapping[str, float] = field(default_factory=dict)
     map_share: float = 0.0  # share of a batch's time that is spent in functions given to `map`
@@ -74,11 +72,6 @@ class Measured:
     model_waits: bool = False  # whether the model waits for data, so that any speed-up helps
     # Bytes per request to a store, if the link is the bottleneck.
     request_bytes: int | None = None
-
-    def best(self, order: str) -> float:
-        """Return the highest median rate of an order; 0 if it was not measured."""
-        rates = self.rates.get(order, {}).values()
-        return max((float(np.median(rounds)) for rounds in rates), default=0.0)
 
 
 def advise(reading: Reading, measured: Measured | None = None) -> tuple[Advice, ...]:
@@ -152,7 +145,8 @@ def _of_order(reading: Reading, measured: Measured) -> Iterator[Advice]:
         return  # there are no chunks
     amplification = reading.full_amplification
     decodings = amplification / max(1.0, reading.crop_amplification)
-    full, block = measured.best("full shuffle"), measured.best("block shuffle")
+    full = measured.rates.get("full shuffle", 0.0)
+    block = measured.rates.get("block shuffle", 0.0)
     if amplification >= _MUCH:
         text = (
             f'A full shuffle (shuffle="global") decodes {_bytes(amplification)} for each byte used'
@@ -270,7 +264,8 @@ def _of_limits(reading: Reading, measured: Measured) -> Iterator[Advice]:
     """Yield advice about the decoder and the disk, if one of them is the bottleneck."""
     limits, codec = measured.limits, reading.storage.codec
     decoder, disk = limits.get("decoder", inf), limits.get("disk", inf)
-    best = max(measured.best("sequential"), measured.best("block shuffle"))
+    sequential = measured.rates.get("sequential", 0.0)
+    best = max(sequential, measured.rates.get("block shuffle", 0.0))
     if codec != "none" and best >= _CLOSE * decoder:
         yield Advice(
             "codec",
@@ -278,7 +273,7 @@ def _of_limits(reading: Reading, measured: Measured) -> Iterator[Advice]:
             "used. A faster codec (lz4, zstd) or more cores would help.",
             reading.convert(codec="blosc-lz4" if "Zarr" in reading.storage.format else "lz4"),
         )
-    share = measured.best("sequential") / disk  # above 1 if bytes came from the page cache
+    share = sequential / disk  # above 1 if bytes came from the page cache
     if disk <= decoder and _CLOSE <= share <= 1:
         text = (
             f"The disk is the limit: sequential uses {share:.0%} of what it gives. A faster disk "

@@ -15,7 +15,6 @@ from oocdata.cli.options import (
     Quiet,
     dtype_of,
     flag,
-    nbytes_of,
     numbers,
     option,
     rows_of,
@@ -34,7 +33,7 @@ _CHUNKS = "Rows per chunk, or a length for each axis: 32,3,64,64."
 _SHARDS = "Zarr: rows per file, or a length for each axis; 0 means one file per chunk."
 _LENGTHS = numbers("32,3,64", least=1, alone=True)
 _FILES = numbers("64,3,64", least=0, alone=True)
-_CODEC = "none, gzip, zstd, blosc-lz4, blosc-zstd; HDF5 also lzf and lz4."
+_CODEC = "none, gzip, zstd; HDF5 also lz4; Zarr also blosc-lz4, blosc-zstd."
 _TO_DTYPE = "The dtype to write; numbers that don't fit are refused."
 
 
@@ -50,9 +49,6 @@ def convert(
     rows: Annotated[
         Any, option("A:B", "Only these rows, as a slice in Python.", parser=rows_of)
     ] = None,
-    memory: Annotated[
-        Any, option("BYTES", "Memory for the conversion, e.g. 2G.", parser=nbytes_of)
-    ] = "512M",
     verify: Annotated[bool, flag("--verify", "Read it back and compare every bit.")] = False,
     overwrite: Overwrite = False,
     dry_run: Annotated[bool, flag("--dry-run", "Only print what would be done, and why.")] = False,
@@ -103,7 +99,6 @@ def convert(
         chunks=chunks,
         shards=shards,
         codec=codec,
-        memory=memory,
         verify=verify,
         overwrite=overwrite,
     )

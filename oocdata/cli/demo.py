@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from oocdata.cli.command import command, print_result
-from oocdata.cli.options import Json, flag, option
+from oocdata.cli.options import Json, flag
 from oocdata.errors import ArgumentError
 from oocdata.tools.opening import Opening
 
@@ -22,7 +22,6 @@ def demo(
         typer.Argument(metavar="FILE", help="Your own array; by default data are generated."),
     ] = None,
     quick: Annotated[bool, flag("--quick", "Less data, half a minute.")] = False,
-    seed: Annotated[int, option("N", "Seed of data, order and model.", min=0)] = 7,
     json: Json = False,
 ) -> None:
     """Train a next-frame model, and measure speed, memory and loss.
@@ -46,7 +45,7 @@ def demo(
 
     from oocdata.tools.demo import Plan, demo_on_digits, demo_on_file
 
-    plan = Plan.quick(seed) if quick else Plan(seed=seed)
+    plan = Plan.quick() if quick else Plan()
     console = Console(stderr=json, highlight=False)
     found = demo_on_file(plan, console, array) if own else demo_on_digits(plan, console)
     if json:

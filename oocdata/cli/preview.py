@@ -18,7 +18,7 @@ from oocdata.cli.options import (
     rows_of,
 )
 from oocdata.errors import ArgumentError
-from oocdata.tools.libraries import PICTURES, check_picture
+from oocdata.tools.libraries import check_picture
 from oocdata.tools.opening import Opening
 
 __all__ = ["preview"]
@@ -26,8 +26,8 @@ __all__ = ["preview"]
 _FILM_FRAMES = 48
 _ROWS = "Rows to choose from, e.g. 100:200, or a list: 3,7,9."
 _COUNT = (
-    "How many rows to show, evenly spread, or consecutive in a film. Not allowed with a list of "
-    "rows, which are all shown."
+    "How many rows to show, evenly spread, or consecutive in a film. Of a list of rows, all are "
+    "shown."
 )
 _LAYOUT = "The axes of a row: H (y), W (x), C (channel), D (depth), T (time); e.g. CHW."
 
@@ -48,9 +48,6 @@ def preview(
         bool, flag("--next-frame", "Show pairs of rows, and their difference.")
     ] = False,
     layout: Annotated[str, option("LETTERS", _LAYOUT)] = "auto",
-    channel: Annotated[
-        Any, option("N,N,...", "The channels to show, e.g. 0 or 2,1.", parser=numbers("2,1"))
-    ] = None,
     fps: Annotated[float, option("N", "Frames per second of the film.", min=0.02, max=50)] = 10,
     terminal: Annotated[
         bool, flag("--terminal/--no-terminal", "Show the picture here, if possible.")
@@ -70,7 +67,7 @@ def preview(
     Examples:
       oocdata preview ds.npy
       oocdata preview sim.h5::/flow/u --next-frame -o pairs.png
-      oocdata preview ds.npy --rows 100:200 -n 20 --channel 0 -o rows.png
+      oocdata preview ds.npy --rows 100:200 -n 20 -o rows.png
       oocdata preview run.zarr -k t2m --layout HWC -o t2m.pdf
       oocdata preview ds.npy --rows 500: -n 60 -o film.gif
       oocdata preview ds.npy --json
@@ -80,23 +77,23 @@ def preview(
 
     is_film = output is not None and output.suffix.lower() in FILMS
     if output is not None:
-        check_picture(output, PICTURES + FILMS)
+        check_picture(output)
         if os.path.lexists(output.expanduser()) and not overwrite:
             raise ArgumentError(
                 f"`output` must not exist yet; '{output}' does. Choose another name, or allow it "
                 "to be replaced: `overwrite`."
             )
-    if is_film and count is None and not isinstance(rows, list):
-        count = _FILM_FRAMES
-    made = make(
-        array,
-        rows=rows,
-        count=count,
-        next_frame=next_frame,
-        consecutive=is_film,
-        layout=layout,
-        channel=channel,
-    )
+    dataset = array.view().next_frame() if next_frame else array.dataset()
+    if rows is not None:
+        dataset = dataset[rows]
+        if not len(dataset):
+            raise ArgumentError("`rows` must hold a row; it holds none of those in the file.")
+    if isinstance(rows, list):
+        count = len(rows)
+    elif is_film:  # of consecutive rows
+        count = count or _FILM_FRAMES
+        dataset = dataset[:count]
+    made = make(dataset, count=count, layout=layout)
     if output is not None:
         made.save(output, fps=fps)
     if json:

@@ -1,4 +1,4 @@
-"""Import optional libraries, and check the path of a picture, before anything is read.
+"""Import optional libraries, and check the name of a picture, before anything is read.
 
 The error for a missing library says how to install it.
 """
@@ -8,16 +8,15 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from oocdata.errors import ArgumentError, needed
 
-__all__ = ["PICTURES", "check_picture", "import_tensorflow", "library", "matplotlib"]
+__all__ = ["check_picture", "import_tensorflow", "library", "matplotlib"]
 
-PICTURES = (".png", ".jpg", ".jpeg", ".pdf", ".svg")
+_SUFFIXES = (".png", ".jpg", ".jpeg", ".pdf", ".svg", ".gif", ".webp")
 
 
 def library(module: str, use: str, install: str) -> Any:
@@ -32,18 +31,13 @@ def matplotlib(module: str = "") -> Any:
     return library(name, "pictures are drawn with matplotlib", "'oocdata[pictures]'")
 
 
-def check_picture(path: Path, suffixes: Sequence[str] = PICTURES) -> Path:
-    """Return a picture's path with ``~`` expanded; raise if it can't be written there."""
+def check_picture(path: Path) -> Path:
+    """Return the path of a picture or film with ``~`` expanded; raise if its format is unknown."""
     path = path.expanduser()
-    wrong = ""
-    if path.suffix.lower() not in suffixes:
-        wrong = f"name must end in {', '.join(suffixes)}; got {path.name!r}"
-    elif not path.parent.is_dir():
-        wrong = f"folder must exist; got '{path.parent}'"
-    elif not os.access(path if path.exists() else path.parent, os.W_OK):
-        wrong = f"folder must be writable; got '{path.parent.absolute()}'"
-    if wrong:
-        raise ArgumentError(f"the picture's {wrong}.")
+    if path.suffix.lower() not in _SUFFIXES:
+        raise ArgumentError(
+            f"the picture's name must end in {', '.join(_SUFFIXES)}; got {path.name!r}."
+        )
     matplotlib("figure")
     return path
 

@@ -28,7 +28,7 @@ _NUMBERS = "biufc"
 
 
 class OpenArguments(TypedDict, total=False):
-    """The arguments of `oocdata.open` besides target and key."""
+    """The arguments of `oocdata.open` besides target, key and store (give an open View instead)."""
 
     axis: Axis
     dtype: DTypeLike | None
@@ -43,7 +43,6 @@ class OpenArguments(TypedDict, total=False):
     format: Literal["text"] | None
     pictures: Pictures | None
     cache: str | os.PathLike[str] | None
-    store: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,17 +75,9 @@ class Opening:
         keywords: dict[str, Any] = dict(arguments)
         for name in keywords.keys() - OpenArguments.__annotations__.keys():
             raise TypeError(f"{name!r} is not an argument of oocdata.open.")
-        store = keywords.pop("store", None)
         if isinstance(target, Opening):
             keywords = {**target.arguments, **keywords}
             target, key = target.target, key or target.key
-        if store is not None and not isinstance(target, Dataset):
-            from oocdata.stores.user_stores import user_store_url  # slow to import
-
-            if isinstance(target, list | tuple):
-                target = [user_store_url(store, part) for part in target]
-            else:
-                target = user_store_url(store, target)
         if not isinstance(keywords.get("dtype"), str | None):
             keywords["dtype"] = dtype_text(as_dtype(keywords["dtype"]))
         if keywords.get("shape") is not None:
@@ -99,8 +90,7 @@ class Opening:
         }
         opening = cls(_local(target), key, keywords)
         if isinstance(target, Dataset):
-            not_allowed = opening.keywords() if store is None else {"store": store}
-            for name, value in not_allowed.items():
+            for name, value in opening.keywords().items():
                 raise ArgumentError(
                     f"`{name}` must be left out for a {type(target).__name__}, which is open "
                     f"already; got {value!r}. Give the path instead."

@@ -117,44 +117,29 @@ def plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-_OTHER_COLUMNS = 56
-"""Characters beside the label; on a narrow terminal the label is truncated."""
-
-
 @contextmanager
 def progress(
-    label: str, total: int, unit: str = "bytes", shown: bool = True, console: Console | None = None
+    label: str, total: int, shown: bool = True, console: Console | None = None
 ) -> Iterator[Callable[[int], None]]:
     """Show a progress bar on standard error, if that is a terminal.
 
-    The context is a function to call, from any thread, with the amount done since its last call:
-    bytes, or things of the `unit` (a plural noun).
+    The context is a function to call, from any thread, with the amount done since its last call.
 
     Examples
     --------
-    >>> with progress("reading", total=3, unit="rows") as advance:
+    >>> with progress("reading", total=3) as advance:
     ...     for _ in range(3):
     ...         advance(1)
     """
     if not shown:
         yield lambda count: None
         return
-    from rich import progress as bars
     from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import Progress
 
     console = console or Console(stderr=True, highlight=False)
-    nbytes = unit == "bytes"
-    columns: list[bars.ProgressColumn] = [
-        bars.TextColumn("{task.description}", markup=False),
-        bars.BarColumn(12),
-        bars.TaskProgressColumn(),
-        bars.DownloadColumn(binary_units=True) if nbytes else bars.MofNCompleteColumn(" of "),
-        bars.TransferSpeedColumn() if nbytes else bars.TextColumn(unit),
-        bars.TimeRemainingColumn(),
-    ]
-    room = max(8, console.width - _OTHER_COLUMNS)
-    label = label if len(label) <= room else f"{label[: room - 1]}…"
     silent = not (console.is_terminal or console.is_jupyter)
-    with bars.Progress(*columns, console=console, transient=True, disable=silent) as bar:
-        task = bar.add_task(label, total=total)
+    with Progress(console=console, transient=True, disable=silent) as bar:
+        task = bar.add_task(escape(label[: max(8, console.width - 58)]), total=total)
         yield lambda count: bar.advance(task, count)

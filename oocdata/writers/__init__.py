@@ -1,9 +1,9 @@
 """Write arrays as ``.npy``, HDF5 or Zarr v3; each appears under its name only when complete.
 
 Users call `create`, which returns a `Writer`. `target` describes the new array, with `codec` and
-`chunking`. `storage` defines the interface of the formats: `flat`, `hdf5` (with `encoding`) and
-`zarr`. `placement` renames the result to its final path, with the help of `lock` and `disk`, after
-`existing` has inspected an existing file there; `upload` writes to a store instead. `cache` writes
+`chunking`. `storage` defines the interface of the formats: `flat`, `hdf5` and `zarr`. `placement`
+renames the result to its final path, with the help of `lock` and `disk`, if an existing file there
+may be replaced; `upload` writes to a store instead. `cache` writes
 the arrays of `Dataset.cache`.
 """
 

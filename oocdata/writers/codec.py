@@ -1,23 +1,28 @@
-"""Describe how chunks are compressed: codec and level, and the codecs of each format."""
+"""Define how chunks are compressed: codec and level, and the codecs of each format.
+
+The codecs release the GIL, and do not take HDF5's lock: chunks are compressed in several threads.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from oocdata.errors import ArgumentError
+from oocdata.formats.codecs import codecs
 
-__all__ = ["NAMES", "NONE", "Codec", "Format", "as_codec"]
+__all__ = ["NAMES", "NONE", "Codec", "Format", "as_codec", "compress"]
 
 Format: TypeAlias = Literal["npy", "hdf5", "zarr"]
 
 _LEVELS = {
     "none": (0, 0, 0),
-    "lzf": (0, 0, 0),
     "lz4": (0, 0, 0),
     "gzip": (0, 1, 9),
     "zstd": (1, 3, 22),
-    "blosc": (0, 5, 9),
     "blosc-lz4": (0, 5, 9),
     "blosc-zstd": (0, 3, 9),
 }
@@ -25,8 +30,8 @@ _LEVELS = {
 
 _KNOWN: dict[Format, tuple[str, ...]] = {
     "npy": ("none",),
-    "hdf5": ("none", "gzip", "lzf", "lz4", "zstd", "blosc", "blosc-lz4", "blosc-zstd"),
-    "zarr": ("none", "gzip", "zstd", "blosc", "blosc-lz4", "blosc-zstd"),
+    "hdf5": ("none", "gzip", "lz4", "zstd"),
+    "zarr": ("none", "gzip", "zstd", "blosc-lz4", "blosc-zstd"),
 }
 """The codecs of each format."""
 
@@ -37,7 +42,7 @@ NAMES: dict[Format, str] = {"npy": ".npy", "hdf5": "HDF5", "zarr": "Zarr"}
 class Codec:
     """How a chunk is compressed."""
 
-    name: str  #: one of `_LEVELS`, except "blosc", which stands for "blosc-lz4"
+    name: str  #: one of `_LEVELS`
     level: int = 0  #: 0 for codecs without levels
     #: Whether bytes are grouped before: the first bytes of all elements, then the second, ….
     shuffled: bool = False
@@ -55,8 +60,7 @@ _DEFAULT: dict[Format, Codec] = {
     "npy": NONE,
     # Any HDF5, that of h5py and of netCDF too, has gzip without plugins. Measured on frames of
     # float32, int16 and uint8: level 1 is read as fast as level 4 (0.9 to 1.1 of its speed), is
-    # written up to 1.7 times as fast and takes at most 4 % more. LZF, which only h5py has, is read
-    # no faster.
+    # written up to 1.7 times as fast and takes at most 4 % more.
     "hdf5": Codec("gzip", 1, True),
     # Every Zarr v3 library has Blosc, which shuffles bytes; Zarr has no separate shuffle filter.
     # On the same frames Blosc is read as fast as zstd (1.0 to 1.2 of its speed), and is up to 13 %
@@ -75,24 +79,50 @@ def as_codec(text: str | None, target: Format) -> Codec:
     --------
     >>> as_codec("gzip:6", "hdf5")
     Codec(name='gzip', level=6, shuffled=True)
-    >>> as_codec("lzf", "zarr")
+    >>> as_codec("lz4", "zarr")
     Traceback (most recent call last):
-    oocdata.errors.ArgumentError: `codec` must be one that Zarr has: none, gzip, zstd, blosc,
-    blosc-lz4, blosc-zstd; got 'lzf'.
+    oocdata.errors.ArgumentError: `codec` must be one of Zarr's: none, gzip, zstd, blosc-lz4,
+    blosc-zstd; got 'lz4'.
     """
     if text is None:
         return _DEFAULT[target]
     name, colon, level_text = str(text).partition(":")
-    codecs = _KNOWN[target]
-    if name not in codecs:
+    known = _KNOWN[target]
+    if name not in known:
         raise ArgumentError(
-            f"`codec` must be one that {NAMES[target]} has: {', '.join(codecs)}; got {text!r}."
+            f"`codec` must be one of {NAMES[target]}'s: {', '.join(known)}; got {text!r}."
         )
     low, default, high = _LEVELS[name]
     if colon and not (level_text.isdecimal() and low <= int(level_text) <= high and high > 0):
         levels = f"from {low} to {high}" if high else "left out"
         raise ArgumentError(f"the level of {name} must be {levels}; got {text!r}.")
     level = int(level_text) if colon else default
-    full_name = "blosc-lz4" if name == "blosc" else name
-    shuffled = full_name.startswith("blosc") or (target == "hdf5" and name != "none")
-    return Codec(full_name, level, shuffled)
+    shuffled = name.startswith("blosc") or (target == "hdf5" and name != "none")
+    return Codec(name, level, shuffled)
+
+
+def compress(codec: Codec, raw: NDArray[np.uint8], itemsize: int) -> Any:
+    """Return compressed bytes; Blosc also shuffles elements of `itemsize` bytes.
+
+    Examples
+    --------
+    >>> import zlib
+    >>> zlib.decompress(compress(Codec("gzip", 1), np.full(3, 65, np.uint8), 1))
+    b'AAA'
+    """
+    library = codecs()
+    if codec.name.startswith("blosc"):
+        # For an array, Blosc uses the size of its elements, and ignores `typesize`.
+        return library.blosc_encode(
+            raw.view(f"V{itemsize}"),
+            level=codec.level,
+            compressor=codec.name.removeprefix("blosc-"),
+            shuffle=int(codec.shuffled),
+            typesize=itemsize,
+            numthreads=1,
+        )
+    if codec.name == "gzip":
+        return library.deflate_encode(raw, level=codec.level)
+    if codec.name == "zstd":
+        return library.zstd_encode(raw, level=codec.level)
+    return library.lz4h5_encode(raw)

@@ -14,8 +14,9 @@ from oocdata.errors import ArgumentError, UnsupportedDtypeError
 from oocdata.formats.opening import local_path
 from oocdata.formats.paths import is_url
 from oocdata.index import as_count, as_flag, as_path
+from oocdata.writers.attributes import encode_attribute
 from oocdata.writers.chunking import with_chunks
-from oocdata.writers.codec import as_codec
+from oocdata.writers.codec import NAMES, Format, as_codec
 from oocdata.writers.target import Target, format_by_suffix, target_key
 from oocdata.writers.writer import Writer
 
@@ -54,8 +55,8 @@ def create(
     element_shape : sequence of int
         The shape of one row; ``()`` for single numbers.
     key : str, optional
-        The array's name inside an HDF5 file or Zarr group; by default ``"/data"`` in HDF5, and the
-        root in Zarr. Other arrays of a Zarr group stay; an HDF5 file holds one array.
+        The array's name inside an HDF5 file or Zarr group; by default ``"/data"`` in HDF5, and an
+        array without a group in Zarr. A file or group is written whole, with one array.
     chunks : int or sequence of int, optional
         Rows per chunk, or a length for each axis. By default about 256 KiB of whole rows.
     shards : int or sequence of int, optional
@@ -71,8 +72,8 @@ def create(
     dimension_names : sequence of str, optional
         One for each axis, in HDF5 and Zarr.
     overwrite : bool
-        Replace an existing array of that name when the new one is complete. An HDF5 file that holds
-        anything else is never replaced.
+        Replace an existing array of that name when the new one is complete. A file or group that
+        holds anything else is never replaced.
 
     Returns
     -------
@@ -115,7 +116,6 @@ def create(
             f"`element_shape` must be a sequence of lengths; got {element_shape!r}."
         ) from None
     _check_names(dimension_names, 1 + len(element))
-    _check_attributes(attributes)
     if kind == "npy" and (attributes or dimension_names):
         raise ArgumentError(
             "`attributes` and `dimension_names` must be left out for .npy, which has no place for "
@@ -132,7 +132,7 @@ def create(
         shape=(0, *element),
         dtype=stored,
         codec=as_codec(codec, kind),
-        attributes=tuple((attributes or {}).items()),
+        attributes=_encoded(attributes or {}, kind),
         dimension_names=tuple(dimension_names) if dimension_names is not None else None,
         growing=True,
     )
@@ -151,11 +151,17 @@ def _check_names(names: Any, axes: int) -> None:
         )
 
 
-def _check_attributes(attributes: Any) -> None:
-    if attributes is None:
-        return
+def _encoded(attributes: Any, kind: Format) -> tuple[tuple[str, Any], ...]:
     if not isinstance(attributes, Mapping):
         raise ArgumentError(f"`attributes` must be a mapping; got {attributes!r}.")
-    for name in attributes:
+    encoded = []
+    for name, value in attributes.items():
         if not isinstance(name, str) or not name or "\0" in name:
             raise ArgumentError(f"the name of an attribute must be a text; got {name!r}.")
+        encoded.append((name, encode_attribute(name, value, kind)))
+        if encoded[-1][1] is None:
+            raise ArgumentError(
+                f"`attributes` must be what {NAMES[kind]} can hold, and dimensions are named by "
+                f"`dimension_names`; got {value!r} for {name!r}."
+            )
+    return tuple(encoded)

@@ -5,6 +5,9 @@ metadata stays in memory (``H5Fset_mdc_config``, evictions disabled) until a sav
 file. A marker file exists during the save, so that a later process knows whether it was
 interrupted. Between saves only chunks are written, after all bytes that the file refers to. The
 metadata in memory grows with the number of chunks, so there is a save after so many of them.
+
+HDF5's filters are applied here, without its global lock, which would let only one thread encode at
+a time. A chunk passes through them in order (HDF5 File Format Specification, III.C and IV.A.2.l).
 """
 
 from __future__ import annotations
@@ -17,22 +20,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.errors import ArgumentError, SourceError
-from oocdata.formats.hdf5.file import error_text, hdf5_library
+from oocdata.errors import SourceError
+from oocdata.formats.hdf5.decode import LZ4, ZSTD
+from oocdata.formats.hdf5.file import hdf5_library
 from oocdata.threads import cores, in_order
+from oocdata.writers.codec import NONE, Codec, compress
 from oocdata.writers.disk import write_errors
-from oocdata.writers.encoding import encode_chunk, filters_of
 from oocdata.writers.flat import FlatStorage
 from oocdata.writers.storage import Storage, pad_chunk, relative, rows_box, split_box
 from oocdata.writers.target import Box, Target
 
-__all__ = ["Hdf5Storage", "open_hdf5_storage"]
+__all__ = ["Hdf5Storage", "encode_chunk", "filters_of", "open_hdf5_storage"]
 
 _MOST_UNSAVED = 1 << 14
 """Most chunks between two saves; until then each takes about 350 bytes of metadata in memory."""
-
-_RESERVED_ATTRIBUTES = ("DIMENSION_LABELS", "DIMENSION_LIST", "REFERENCE_LIST")
-"""Attributes of HDF5's dimension scales; HDF5 crashes if they hold any other values."""
 
 
 def open_hdf5_storage(target: Target, path: str, *, resume: bool = False) -> Storage:
@@ -69,22 +70,41 @@ def _create(file: Any, target: Target) -> None:
         allow_unknown_filter=True,
         **filters_of(target),
     )
-    for attribute, value in target.attributes:
-        if attribute in _RESERVED_ATTRIBUTES:
-            raise ArgumentError(
-                f"an attribute in HDF5 must not be named {attribute!r}, which HDF5 uses for "
-                "dimensions; give `dimension_names`."
-            )
-        try:
-            dataset.attrs[attribute] = value
-        except (TypeError, ValueError, OSError) as error:
-            raise ArgumentError(
-                f"`attributes` must be what HDF5 can hold; {attribute!r} is not: "
-                f"{error_text(error)}."
-            ) from error
+    dataset.attrs.update(target.attributes)
     for axis, dimension in enumerate(target.dimension_names or ()):
         if dimension:
             dataset.dims[axis].label = dimension
+
+
+def filters_of(target: Target) -> dict[str, Any]:
+    """Return the arguments of h5py's ``create_dataset`` that say which filters a dataset has.
+
+    Options of plugins are those that they would set themselves (HDF5's filter registry and their
+    sources), so that a file can be written without the plugin.
+    """
+    codec = target.codec
+    if codec == NONE:
+        return {}
+    number, options = {
+        "gzip": ("gzip", codec.level), "zstd": (ZSTD, (codec.level,)), "lz4": (LZ4, (0,)),
+    }[codec.name]  # fmt: skip
+    shuffle = codec.shuffled and target.dtype.itemsize > 1
+    return {"compression": number, "compression_opts": options, "shuffle": shuffle}
+
+
+def encode_chunk(codec: Codec, chunk: NDArray[Any]) -> tuple[Any, int]:
+    """Return a chunk's bytes as HDF5 stores them, and a mask of skipped filters (bit i: filter i).
+
+    Compression that gains nothing is skipped.
+    """
+    raw = chunk.reshape(-1).view(np.uint8)
+    if codec == NONE:
+        return raw, 0
+    is_shuffled = codec.shuffled and chunk.itemsize > 1
+    if is_shuffled:
+        raw = np.ascontiguousarray(raw.reshape(-1, chunk.itemsize).T).reshape(-1)
+    encoded = compress(codec, raw, chunk.itemsize)
+    return (encoded, 0) if len(encoded) < len(raw) else (raw, 1 << is_shuffled)
 
 
 def _marker(path: str) -> str:

@@ -11,13 +11,16 @@ import os
 import stat
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from oocdata.engines.atomic import sync_file
-from oocdata.errors import ArgumentError, MissingFileError
+from oocdata.errors import ArgumentError, MissingFileError, SourceError
+from oocdata.formats.hdf5.file import hdf5_library, open_file
+from oocdata.formats.opening import format_of, list_datasets
+from oocdata.formats.zarr.hierarchy import group_attributes
+from oocdata.formats.zarr.store import store_of
 from oocdata.writers.codec import Format
 from oocdata.writers.disk import move, sync_folders
-from oocdata.writers.existing import arrays_in, check_group, holds_other_data
 from oocdata.writers.lock import PARTIAL, empty_folder, remove_folder
 from oocdata.writers.storage import Storage, open_storage
 from oocdata.writers.target import Target
@@ -79,13 +82,8 @@ class Placement:
 
     @property
     def inode(self) -> int:
-        """The inode of the new array (a file, or a folder in a group) while it is made, or 0."""
-        made = os.path.join(self.result, self.key or "") if self._in_group else self.result
-        return os.stat(made).st_ino if os.path.exists(made) else 0
-
-    @property
-    def _in_group(self) -> bool:
-        return self.format == "zarr" and self.key is not None
+        """The inode of the new file or folder while it is made, or 0."""
+        return os.stat(self.result).st_ino if os.path.exists(self.result) else 0
 
     def check(self) -> None:
         """Raise if the final path holds something that may not be replaced."""
@@ -96,52 +94,22 @@ class Placement:
                 f"an existing output must be a file or a folder; '{self.path}' is neither. Choose "
                 "another name."
             )
-        found, existing = arrays_in(self.path, self.format), f"'{self.path}'"
-        is_zarr, key = self.format == "zarr", (self.key or "").strip("/")
-        if found is None or self.format == "npy" or os.path.isdir(self.path) != is_zarr:
-            # A file of another format, or a .npy, can only be replaced as a whole.
-            if os.path.isdir(self.path):
-                raise ArgumentError(
-                    f"'{self.path}' is a folder that is no Zarr array or group, which is never "
-                    "replaced. Choose another name, or delete it yourself."
-                )
-        elif not is_zarr:
-            if holds_other_data(self.path, key):
-                raise ArgumentError(
-                    f"an HDF5 file is written as a whole, with one array; '{self.path}' holds more "
-                    f"than {self.key!r}, which would be lost. Choose another name."
-                )
-        elif not key:
-            if found != [""]:
-                raise ArgumentError(
-                    f"'{self.path}' is a group, which is never replaced as a whole. Give a key, or "
-                    "delete it yourself."
-                )
-        elif check_group(self.path, key):
-            existing = f"{self.key!r} in '{self.path}'"
-        else:
-            return
+        _check_contents(self.path, self.format, self.key)
         if not self.overwrite:
             raise ArgumentError(
-                f"the output must not exist yet; {existing} does. Choose another name, or allow it "
-                "to be replaced: overwrite=True."
+                f"the output must not exist yet; '{self.path}' does. Choose another name, or allow "
+                "it to be replaced: overwrite=True."
             )
 
     def place(self) -> None:
         """Flush the result to the disk, and rename it to its final path in one step.
 
-        In an existing Zarr group, only the part of the hierarchy that it lacks is moved. Raise if
-        something that may not be replaced has appeared there meanwhile.
+        Raise if something that may not be replaced has appeared there meanwhile.
         """
         self.check()
-        source, target = self.result, self.path
-        for part in (self.key or "").split("/") if self._in_group else ():
-            if not os.path.isdir(target):
-                break
-            target, source = os.path.join(target, part), os.path.join(source, part)
         (sync_folders if self.format == "zarr" else sync_file)(self.result)
-        move(source, target)
-        sync_file(os.path.dirname(target))
+        move(self.result, self.path)
+        sync_file(os.path.dirname(self.path))
 
     def begin(self) -> None:
         """Delete the files of an earlier process, and prepare for a new result.
@@ -163,3 +131,60 @@ class Placement:
         with suppress(OSError):
             empty_folder(self.folder)
         remove_folder(self.folder)
+
+
+def _check_contents(path: str, kind: Format, key: str | None) -> None:
+    """Raise if more than one array of this name would be lost.
+
+    A file of another format is replaced as a whole. Raises `SourceError` for an HDF5 file that
+    can't be read.
+    """
+    if os.path.isdir(path):
+        if kind != "zarr" or not _is_only_array(path, key or ""):
+            array = f"a Zarr group with nothing but {key!r}" if key else "a Zarr array"
+            raise ArgumentError(
+                f"a folder is replaced only by Zarr, and only if it is {array}; '{path}' is not. "
+                "Choose another name, or delete it yourself."
+            )
+    elif kind == "hdf5" and _is_hdf5(path) and _holds_other_data(path, key or ""):
+        raise ArgumentError(
+            f"an HDF5 file is written as a whole, with one array; '{path}' holds more than "
+            f"{key!r}, which would be lost. Choose another name."
+        )
+
+
+def _is_hdf5(path: str) -> bool:
+    with suppress(SourceError, ValueError):
+        return format_of(path) == "hdf5"
+    return False
+
+
+def _is_only_array(path: str, key: str) -> bool:
+    """Return whether a folder is a Zarr array, or only groups without attributes around one."""
+    with suppress(SourceError, ValueError):
+        parts, store = key.split("/") if key else [], store_of(path)
+        groups = ("/".join(parts[:count]) for count in range(len(parts)))
+        is_only = [(name or "").strip("/") for name in list_datasets(path)] == [key]
+        return is_only and not any(group_attributes(store, group) for group in groups)
+    return False
+
+
+def _holds_other_data(path: str, key: str) -> bool:
+    """Return whether an HDF5 file holds anything besides one dataset and the groups around it."""
+    try:
+        with open_file(path) as file:
+            group: Any = file
+            for part in key.strip("/").split("/"):
+                is_own = isinstance(group.get(part, getlink=True), hdf5_library().HardLink)
+                if len(group.attrs) or set(group) != {part} or not is_own:
+                    return True
+                group = group[part]
+                if not isinstance(group, hdf5_library().Group):
+                    return False
+        return True
+    except (SourceError, OSError, RuntimeError) as error:
+        raise SourceError(
+            "the existing file must be readable, because it may hold other arrays; it is damaged, "
+            "or another program is writing it. Choose another name, or delete it yourself.",
+            path=path,
+        ) from error

@@ -30,14 +30,7 @@ def format_by_suffix(path: str) -> Format:
     """
     suffix = os.path.splitext(path.rstrip("/"))[1].lower()
     if suffix not in _SUFFIXES:
-        hint = (
-            " netCDF has rules of its own: write .h5, or use xarray."
-            if suffix in (".nc", ".nc4")
-            else ""
-        )
-        raise ArgumentError(
-            f"the output's name must end in {', '.join(_SUFFIXES)}; got {path!r}.{hint}"
-        )
+        raise ArgumentError(f"the output's name must end in {', '.join(_SUFFIXES)}; got {path!r}.")
     return _SUFFIXES[suffix]
 
 
@@ -84,7 +77,7 @@ class Target:
     shards: tuple[int, ...] | None = None  #: shape of a Zarr shard, in whole chunks
     codec: Codec = NONE
     fill_value: Any = None  #: of elements that were never written; None means 0
-    attributes: tuple[tuple[str, Any], ...] = ()
+    attributes: tuple[tuple[str, Any], ...] = ()  #: encoded, see `attributes.encode_attribute`
     dimension_names: tuple[str | None, ...] | None = None  #: one for each axis
     growing: bool = False  #: whether the number of rows is unknown until the array is closed
 

@@ -7,7 +7,6 @@ existing array is never replaced, because it would be missing meanwhile.
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -24,7 +23,6 @@ from oocdata.stores.address import Address, client, obstore
 from oocdata.stores.answers import Answer, to_source_error
 from oocdata.stores.versions import fetch_small
 from oocdata.writers.codec import Format
-from oocdata.writers.existing import check_node
 from oocdata.writers.lock import PARTIAL, empty_folder, remove_folder
 from oocdata.writers.target import Box, Target
 from oocdata.writers.zarr import ZarrStorage
@@ -97,19 +95,15 @@ class Upload:
 
     def check(self) -> None:
         """Raise if the name exists already, or objects of another upload are below it."""
-        for name in self._groups:
-            group = self._address / name
-            if found := _metadata(group):
-                check_node(json.loads(found.get("zarr.json", b"{}")), group.url)
-        if _metadata(self._array):
+        if _exists(self._address):
             raise ArgumentError(
                 "an output in a store must not exist yet, because a store has no rename; "
-                f"'{self._array.url}' does. Choose another name, or delete it yourself."
+                f"'{self.path}' does. Choose another name, or delete it yourself."
             )
         is_ours = os.path.exists(self.result)
-        if not is_ours and next(_objects(self._array), None) is not None:
+        if not is_ours and next(_objects(self._address), None) is not None:
             raise ArgumentError(
-                f"there must be no objects below the output's name; '{self._array.url}' "
+                f"there must be no objects below the output's name; '{self.path}' "
                 "has some, but no metadata: a conversion that was stopped on another machine, or "
                 "something else. Choose another name, or delete them yourself."
             )
@@ -123,16 +117,16 @@ class Upload:
         return sum(nbytes for _, nbytes in _objects(self._array))
 
     def place(self) -> None:
-        """Upload the metadata: first of missing groups, then of the array."""
+        """Upload the metadata: first of the groups, then of the array."""
         self.check()
-        missing = [name for name in self._groups if not _metadata(self._address / name)]
-        for name in [*missing, self.key or ""]:
+        for name in [*self._groups, self.key or ""]:
             with open(os.path.join(self.result, name, "zarr.json"), "rb") as file:
                 _put(self._address / name / "zarr.json", file.read())
 
     def withdraw(self) -> None:
-        """Delete the array's metadata, so that the array no longer exists."""
-        _delete([self._array / "zarr.json"])
+        """Delete the metadata, so that the array no longer exists."""
+        names = [self.key or "", *self._groups[::-1]]
+        _delete([self._address / name / "zarr.json" for name in names])
 
     def begin(self) -> None:
         """Delete the leftovers of an earlier process, here and in the store.
@@ -141,7 +135,7 @@ class Upload:
         """
         if os.path.exists(self.result):
             with suppress(SourceError):
-                if not _metadata(self._array):  # otherwise the array is complete
+                if not _exists(self._array):  # otherwise the array is complete
                     _delete([address for address, _ in _objects(self._array)])
         empty_folder(self.folder)
 
@@ -191,14 +185,13 @@ class _Uploaded(ZarrStorage):
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _metadata(address: Address) -> dict[str, bytes]:
-    """Return the metadata files of an array or group by name; empty if there is neither."""
+def _exists(address: Address) -> bool:
+    """Return whether there is the metadata of an array or a group."""
     answers = fetch_small([address / name for name in _METADATA])
     for answer in answers:
         if isinstance(answer, SourceError):
             raise answer
-    found = zip(_METADATA, answers, strict=True)
-    return {name: bytes(answer.data) for name, answer in found if isinstance(answer, Answer)}
+    return any(isinstance(answer, Answer) for answer in answers)
 
 
 def _objects(address: Address) -> Iterator[tuple[Address, int]]:

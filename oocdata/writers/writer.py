@@ -1,4 +1,4 @@
-"""Define `Writer`, which collects rows, writes them in whole chunks, and renames the result."""
+"""Define `Writer`, which collects rows and writes them in whole chunks."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from oocdata.errors import ArgumentError, SourceError
-from oocdata.writers.lock import Lock
+from oocdata.errors import ArgumentError
+from oocdata.writers.output import Output
 from oocdata.writers.placement import Placement
 from oocdata.writers.target import Target
 
@@ -32,17 +32,8 @@ class Writer:
         self._target = target
         self._rows = 0
         self._open = True
-        self._kept = False
         self._process = os.getpid()
-        self._placement = Placement.of(path, target.key, target.format, overwrite)
-        self._lock = Lock(self._placement)
-        try:
-            self._placement.begin()
-            self._storage = self._placement.storage(target)
-        except BaseException:
-            self._placement.remove()
-            self._lock.close()
-            raise
+        self._output = Output(target, Placement.of(path, target.key, target.format, overwrite))
         # Whole rows are written, even if a unit is only a part of a row.
         unit_rows = target.unit[0]
         units = max(1, _BLOCK_BYTES // max(1, unit_rows * target.row_bytes))
@@ -137,7 +128,7 @@ class Writer:
     def _write(self, count: int) -> None:
         """Write the last `count` rows, which are the first ones of the block."""
         if prod(self._target.element):
-            self._storage.write(self._rows - count, self._block[:count])
+            self._output.write(self._rows - count, self._block[:count])
 
     def _check_open(self) -> None:
         if not self._open:
@@ -165,37 +156,15 @@ class Writer:
             remaining = self._rows % len(self._block)
             if remaining:
                 self._write(remaining)
-            self._storage.close(self._rows)
-            self._lock.check()
-            self._place()
+            self._output.finish(self._rows)
         finally:
             self.abandon()
-
-    def _place(self) -> None:
-        """Rename the complete array; if that fails, keep it: it may have taken hours to make."""
-        placement = self._placement
-        inode = placement.inode
-        try:
-            placement.place()
-        except Exception as error:
-            if placement.inode != inode:  # the rename has succeeded
-                raise
-            self._kept = True
-            raise SourceError(
-                f"a complete array must get its name; {error} It was kept as '{placement.result}': "
-                "rename that, before you write another one.",
-                path=self.path,
-            ) from error
 
     def abandon(self) -> None:
         """Delete everything written so far; no file appears under the path."""
         if self._open and self._process == os.getpid():  # the parent of a fork owns the files
             self._open = False
-            self._storage.abandon()
-            # Keep the folder if another process has it by now, or if the array had to stay in it.
-            if self._lock.held() and not self._kept:
-                self._placement.remove()
-            self._lock.close()
+            self._output.close()
 
     def __enter__(self) -> Writer:
         self._check_open()
@@ -208,5 +177,5 @@ class Writer:
             self.abandon()
 
     def __del__(self) -> None:
-        if getattr(self, "_open", False) and hasattr(self, "_storage"):
+        if getattr(self, "_open", False) and hasattr(self, "_output"):
             self.abandon()

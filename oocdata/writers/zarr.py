@@ -21,12 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.engines.atomic import sync_file
-from oocdata.errors import ArgumentError, SourceError
+from oocdata.errors import SourceError
 from oocdata.formats.codecs import codecs
 from oocdata.threads import cores, in_order, in_threads
-from oocdata.writers.codec import NONE, Codec
+from oocdata.writers.codec import NONE, Codec, compress
 from oocdata.writers.disk import sync_folders, write_errors, write_json
-from oocdata.writers.encoding import compress
 from oocdata.writers.storage import pad_chunk, relative, rows_box, split_box
 from oocdata.writers.target import Box, Target
 
@@ -166,14 +165,7 @@ class ZarrStorage:
         """Write the metadata of the array, and of the groups above it."""
         import zarr
 
-        target, attributes = self._target, {}
-        for name, value in target.attributes:
-            try:
-                attributes[name] = json.loads(json.dumps(value, allow_nan=False, default=_plain))
-            except (TypeError, ValueError) as error:
-                raise ArgumentError(
-                    f"`attributes` must be what JSON can hold; {name!r} is not: {error}."
-                ) from error
+        target = self._target
         zarr.create_array(
             self._path,
             name=target.key,
@@ -183,17 +175,10 @@ class ZarrStorage:
             shards=target.shards,
             compressors=_codec(target.codec, target.dtype.itemsize),
             fill_value=target.dtype.type(target.fill_value or 0),
-            attributes=attributes,
+            attributes=dict(target.attributes),
             dimension_names=target.dimension_names,
             zarr_format=3,
         )
-
-
-def _plain(value: Any) -> Any:
-    """Return a NumPy scalar or array as Python objects, which JSON can hold."""
-    if isinstance(value, np.generic | np.ndarray):
-        return value.tolist()
-    raise TypeError(f"{type(value).__name__} is nothing that JSON has")
 
 
 def _codec(codec: Codec, itemsize: int) -> Any:

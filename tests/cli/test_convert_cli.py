@@ -125,14 +125,14 @@ def test_several_sample_axes(tmp_path: Path) -> None:
 SCRIPT = """
 import typer
 from oocdata.cli.convert import convert
-from oocdata.tools.convert import execution as convert_journal
-note = convert_journal.Journal.note
+from oocdata.writers import output
+note = output.Output.note
 def told(self, *given):
     note(self, *given)
     print("saved", flush=True)
     while True:
         import time; time.sleep(0.01)
-convert_journal.Journal.note = told
+output.Output.note = told
 app = typer.Typer()
 app.command()(convert)
 app()

@@ -35,8 +35,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     np.save(tmp_path / "numbers.npy", np.arange(40))
     FRAMES.astype(">f4").tofile(tmp_path / "ds.bin")
     with h5py.File(tmp_path / "sim.h5", "w") as file:
-        made = file.create_dataset("flow/u", data=FRAMES[:, 0], chunks=(8, 8, 10))
-        made.attrs["units"] = "m s-1"
+        file.create_dataset("flow/u", data=FRAMES[:, 0], chunks=(8, 8, 10))
         file["label"] = np.arange(40)
     zarr.create_array(tmp_path / "v2.zarr", data=FRAMES, chunks=(8, 3, 8, 10), zarr_format=2)
     store = tensorstore.open(
@@ -60,7 +59,7 @@ run = partial(command.run, "preview")
     ("arguments", "words"),
     [
         (["ds.npy"], "axes       channel 3, y 8, x 10"),
-        (["sim.h5::flow/u"], "40 rows of (8, 10) float32, in m s-1"),
+        (["sim.h5::flow/u"], "40 rows of (8, 10) float32"),
         (["v2.zarr"], "channel 3"),
         (["v3.zarr"], "axes       lat 8, lon 10, band 3"),
         (["ds.bin", "--dtype", ">f4", "--shape", "-1,3,8,10"], "channel 3"),
@@ -69,7 +68,7 @@ run = partial(command.run, "preview")
         (["ds.npy", "--rows", "3:30:9"], "3 rows: 3, 12, 21"),
         (["ds.npy", "--rows", "7,-1"], "2 rows: 7, 39"),
         (["ds.npy", "--layout", "DHW"], "depth 3, y 8, x 10"),
-        (["ds.npy", "--channel", "2"], "scale      channel 2: "),
+        (["ds.npy"], "scale      channel 2: "),
     ],
 )
 def test_the_shown_rows_are_described(folder: Path, arguments: list[str], words: str) -> None:
@@ -100,7 +99,7 @@ def test_a_sheet_is_written_to_the_output(folder: Path) -> None:
 
 
 def test_json_has_everything_and_writes_nothing(folder: Path) -> None:
-    result = run("ds.npy", "--channel", "0", "--count", "2", "--json")
+    result = run("ds.npy", "--count", "2", "--json")
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     assert found["picture"] is None
@@ -109,7 +108,7 @@ def test_json_has_everything_and_writes_nothing(folder: Path) -> None:
         "letters": "CHW", "sizes": [3, 8, 10], "names": ["channel", "y", "x"], "certain": True,
         "reason": "by their lengths",
     }  # fmt: skip
-    (scale,) = found["scales"]
+    scale = found["scales"][0]
     values = FRAMES[[0, 39], 0].astype("f8")
     low, high = np.percentile(values, (1, 99))
     assert (scale["low"], scale["high"]) == (low, high)
@@ -119,13 +118,10 @@ def test_json_has_everything_and_writes_nothing(folder: Path) -> None:
     assert (folder / "a.png").exists()
 
 
-def test_a_folder_that_cannot_be_written_to(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.access", lambda path, mode: not str(path).endswith(folder.name))
-    result = run("ds.npy", "--output", str(folder / "a.png"))
-    assert result.exit_code == 2
-    said = " ".join(result.stderr.replace("│", "").split())
-    assert "the picture's folder must be writable" in said
-    assert not (folder / "a.png").exists()
+def test_a_folder_that_does_not_exist(folder: Path) -> None:
+    result = run("ds.npy", "--output", "none/a.png")
+    assert result.exit_code == 1
+    assert result.stderr == "oocdata: No such file or directory: 'none/a.png'.\n"
 
 
 def test_films(folder: Path) -> None:
@@ -140,13 +136,11 @@ def test_films(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["ds.npy", "--output", "none/a.png"], "folder must exist; got 'none'"),
         (["ds.npy", "--output", "a.bmp"], "must end in .png"),
-        (["ds.npy", "--rows", "50:60"], "--rows must hold a position below 40"),
-        (["ds.npy", "--rows", "3,7,9", "--count", "2"], "--count must be left out if --rows"),
+        (["ds.npy", "--rows", "50:60"], "--rows must hold a row"),
+        (["ds.npy", "--rows", "3,77"], "must lie within"),
         (["ds.npy", "--layout", "HW"], "--layout must be 'auto' or a letter"),
         (["six.npy"], "ooc.preview(view[:, 0])"),
-        (["ds.npy", "--channel", "3"], "--channel must be below 3"),
     ],
 )
 def test_wrong_calls_name_the_option(folder: Path, arguments: list[str], words: str) -> None:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 import oocdata as ooc
 from oocdata.engines.cache import cache as chunk_cache
 from oocdata.errors import ArgumentError, DamagedChunkError, MissingKeyError
+from oocdata.memory import DEFAULT_MEMORY, lowered_limit
 from oocdata.tools import passes
 from oocdata.tools.convert import convert
 from oocdata.tools.convert import execution as convert_execution
@@ -175,19 +176,24 @@ def test_chunks_that_span_all_rows(
     for reader in (FilteredChunks, ZarrReader):
 
         def counted(self: Any, places: Any, outs: Any, read: Any = reader.read_chunks) -> None:
-            # A fingerprint is made with the process's own memory, in which whole rows fit.
-            if ooc.memory_limit() < 512 << 20:
-                decoded.extend(map(tuple, places.tolist()))
+            decoded.extend(map(tuple, places.tolist()))
             read(self, places, outs)
 
         monkeypatch.setattr(reader, "read_chunks", counted)
-    done = convert(path, tmp_path / "b.zarr", memory=16 << 20, codec="none")
+    view = ooc.open(path)
+    with lowered_limit(16 << 20):
+        plan = plan_of(view, str(tmp_path / "b.zarr"), codec="none")
+        decoded.clear()
+        chunk_cache.forget()
+        done = convert_execution.carry_out(plan)
     assert (done.plan.decodes, len(decoded), len(set(decoded))) == (1, 64, 64)
     assert load(tmp_path / "b.zarr").tobytes() == values.tobytes()
-    decoded.clear()
-    chunk_cache.forget()
     # Memory holds fewer chunks: they are decoded for each block of rows, as the plan says.
-    done = convert(path, tmp_path / "c.npy", memory=2 << 20)
+    with lowered_limit(2 << 20):
+        plan = plan_of(view, str(tmp_path / "c.npy"))
+        decoded.clear()
+        chunk_cache.forget()
+        done = convert_execution.carry_out(plan)
     assert "each is decoded about" in str(done)
     assert 20 < done.plan.decodes < len(decoded) / 64 + 1 < done.plan.decodes + 3
     assert np.load(tmp_path / "c.npy").tobytes() == values.tobytes()
@@ -333,7 +339,8 @@ def test_cuts_of_rows_whose_bytes_lie_far_apart(tmp_path: Path, key: Any) -> Non
     np.save(tmp_path / "f.npy", np.asfortranarray(values))
     for number, (name, axis) in enumerate([("a", 1), ("a", 2), ("f", 0), ("f", 1)]):
         view = ooc.open(tmp_path / f"{name}.npy", axis=axis)[key]
-        convert(view, tmp_path / f"{number}.npy", memory=1 << 20)
+        with lowered_limit(1 << 20):
+            convert(view, tmp_path / f"{number}.npy")
         expected = np.moveaxis(values, axis, 0)[key]
         assert np.array_equal(np.load(tmp_path / f"{number}.npy"), expected)
 
@@ -394,9 +401,14 @@ def test_rows_that_memory_does_not_hold_are_refused(
 ) -> None:
     np.lib.format.open_memmap(tmp_path / "a.npy", "w+", "u1", shape)  # sparse
     view = ooc.open(tmp_path / "a.npy")
-    with pytest.raises(ArgumentError, match=f"`memory` must hold {words}.*; got 64.0 MiB"):
-        plan_of(view, str(tmp_path / "b.zarr"), memory=64 << 20, **options)
-    plan = plan_of(view, str(tmp_path / "b.zarr"), memory=5 << 30, **options)
+    message = f"memory must hold {words}.*; its limit is 64.0 MiB"
+    with lowered_limit(64 << 20), pytest.raises(ArgumentError, match=message):
+        plan_of(view, str(tmp_path / "b.zarr"), **options)
+    ooc.set_memory(5 << 30)
+    try:
+        plan = plan_of(view, str(tmp_path / "b.zarr"), **options)
+    finally:
+        ooc.set_memory(DEFAULT_MEMORY)
     assert plan.memory_bytes > 5 << 30
 
 
@@ -407,7 +419,8 @@ def test_a_view_of_chunks_that_span_the_rows_is_planned_by_the_chunks(tmp_path: 
     whole = ooc.open(tmp_path / "a.h5", missing="fill")
     stated = []
     for view in (whole, whole[:, :32], whole[::2, 3:], whole[:, 5]):
-        plan = plan_of(view, str(tmp_path / "b.npy"), memory=2 << 20)
+        with lowered_limit(2 << 20):
+            plan = plan_of(view, str(tmp_path / "b.npy"))
         assert plan.decodes > 2
         stated.append(plan.memory_bytes)
     assert max(stated) < 112 << 20
@@ -422,8 +435,8 @@ def test_packed_chunks_that_span_the_rows_are_planned_by_the_chunks(tmp_path: Pa
         made = file.createVariable("v", "i2", tuple("tyx"), zlib=True, chunksizes=(3000, 4, 4))
         made.scale_factor = 0.5
         made[:] = np.arange(32)
-    with xarray.open_dataset(tmp_path / "a.nc") as data:
-        plan = plan_of(ooc.open(data["v"]), str(tmp_path / "b.npy"), memory=2 << 20)
+    with xarray.open_dataset(tmp_path / "a.nc") as data, lowered_limit(2 << 20):
+        plan = plan_of(ooc.open(data["v"]), str(tmp_path / "b.npy"))
     assert plan.decodes > 2
 
 
@@ -442,10 +455,11 @@ def watch():
     while not done.wait(0.002):
         peak[0] = max(peak[0], taken())
 
+ooc.set_memory(4 << 20)
 view = ooc.open(sys.argv[1])
 order = np.random.default_rng(0).permutation(len(view))
 for chosen in (view[::2], view[order[::2]], view[:, :64]):
-    plan = plan_of(chosen, sys.argv[2], memory=4 << 20, overwrite=True)
+    plan = plan_of(chosen, sys.argv[2], overwrite=True)
     done, peak, before = threading.Event(), [0], taken()
     watching = threading.Thread(target=watch)
     watching.start()
@@ -526,20 +540,3 @@ def test_verifying_decodes_the_source_again(
         convert(view, tmp_path / "c.npy", verify=True)
     assert caught.value.rows == (23,)
     assert sorted(decoded) == [0, 0, 1, 1, 2, 2, 3, 3]
-
-
-def test_a_conversion_keeps_to_its_memory_and_gives_it_back(tmp_path: Path) -> None:
-    store(tmp_path / "a.h5", numbers((4000, 1024)), (10, 1024))
-    before = ooc.memory_limit()
-    seen = []
-    cast = convert_execution.cast
-
-    def noting(*given: Any) -> Any:
-        seen.append(ooc.memory_limit())
-        return cast(*given)
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(convert_execution, "cast", noting)
-        convert(tmp_path / "a.h5", tmp_path / "b.npy", memory=2 << 20)
-    assert (set(seen), ooc.memory_limit()) == ({2 << 20}, before)
-    assert chunk_cache.nbytes <= 1 << 20

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +17,20 @@ import tensorstore
 import zarr
 
 import oocdata as ooc
+from oocdata.memory import lowered_limit
 from oocdata.tools.convert import convert
 from oocdata.tools.convert import execution as convert_execution
+from oocdata.writers import output
 from oocdata.writers.lock import PARTIAL
 
 SCRIPT = """
 import signal, sys
-from oocdata.tools.convert import convert, execution
-execution.SAVE_BYTES = 1
+from oocdata.tools.convert import convert
+from oocdata.writers import output
+output.SAVE_BYTES = 1
 
 source, destination, after, options = sys.argv[1], sys.argv[2], int(sys.argv[3]), eval(sys.argv[4])
-from oocdata.tools.convert import execution as convert_journal
-note = convert_journal.Journal.note
+note = output.Output.note
 count = 0
 def told(self, *given):
     global count
@@ -36,11 +39,12 @@ def told(self, *given):
     if count == after:
         print("there", flush=True)
         signal.pause()
-convert_journal.Journal.note = told
+output.Output.note = told
 import oocdata
 if options.pop("external", False):
     source = oocdata.open(source, options.pop("key"), external=True)
-convert(source, destination, memory=4 << 20, **options)
+oocdata.set_memory(4 << 20)
+convert(source, destination, **options)
 print("done", flush=True)
 """
 
@@ -61,6 +65,12 @@ def load(path: Path) -> Any:
             return file["u" if "u" in file else "data"][()]
     spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": f"{path}/"}}
     return np.asarray(tensorstore.open(spec, read=True).result().read().result())
+
+
+@pytest.fixture(autouse=True)
+def little_memory() -> Iterator[None]:
+    with lowered_limit(4 << 20):
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +117,7 @@ def test_a_killed_conversion_goes_on(
         return each_block(dataset, *arguments, **options)
 
     monkeypatch.setattr(convert_execution, "each_block", counted)
-    done = convert(tmp_path / source, target, memory=4 << 20)
+    done = convert(tmp_path / source, target)
     assert done.resumed
     assert done.anew == ""
     assert read == [len(values) - before]  # nothing is done twice
@@ -126,7 +136,7 @@ def test_another_source_of_the_same_size_and_time_begins_anew(tmp_path: Path, va
     np.save(tmp_path / "new.npy", values)
     os.utime(tmp_path / "new.npy", ns=(status.st_atime_ns, status.st_mtime_ns))
     (tmp_path / "new.npy").replace(path)
-    done = convert(path, tmp_path / "b.npy", memory=4 << 20)
+    done = convert(path, tmp_path / "b.npy")
     assert (np.load(tmp_path / "b.npy") == values).all()
     assert (done.resumed, done.anew) == (False, "the source has changed")
 
@@ -142,7 +152,7 @@ def test_bytes_in_other_files_begin_anew(tmp_path: Path, values: Any) -> None:
     with h5py.File(tmp_path / "good.h5", "r+") as file:
         file["u"][0] = 77
     view = ooc.open(tmp_path / "a.h5", external=True)
-    done = convert(view, tmp_path / "b.npy", memory=4 << 20)
+    done = convert(view, tmp_path / "b.npy")
     assert (np.load(tmp_path / "b.npy")[0] == 77).all()
     assert not done.resumed
     assert "can't be detected" in done.anew
@@ -155,7 +165,7 @@ def test_a_source_of_many_files(tmp_path: Path, values: Any, changed: bool) -> N
     killed_after(2, tmp_path / "a.zarr", tmp_path / "b.npy")
     if changed:
         zarr.open_array(tmp_path / "a.zarr", mode="r+")[3] = values[3] = 77
-    done = convert(tmp_path / "a.zarr", tmp_path / "b.npy", memory=4 << 20)
+    done = convert(tmp_path / "a.zarr", tmp_path / "b.npy")
     assert done.resumed is not changed
     assert ("the source has changed" in done.anew) is changed
     assert (np.load(tmp_path / "b.npy") == values).all()
@@ -163,7 +173,7 @@ def test_a_source_of_many_files(tmp_path: Path, values: Any, changed: bool) -> N
 
 def test_other_options_begin_anew(tmp_path: Path, values: Any) -> None:
     killed_after(2, tmp_path / "good.h5", tmp_path / "b.h5", chunks=10)
-    done = convert(tmp_path / "good.h5", tmp_path / "b.h5", memory=4 << 20, chunks=20)
+    done = convert(tmp_path / "good.h5", tmp_path / "b.h5", chunks=20)
     assert not done.resumed
     assert "the result" in done.anew
     assert (load(tmp_path / "b.h5") == values).all()
@@ -174,7 +184,7 @@ def test_a_note_that_was_cut_off(tmp_path: Path, values: Any) -> None:
     killed_after(3, tmp_path / "good.h5", tmp_path / "b.npy")
     journal = tmp_path / f"b.npy{PARTIAL}" / "journal"
     journal.with_suffix(".new").write_bytes(journal.read_bytes()[:-5])
-    done = convert(tmp_path / "good.h5", tmp_path / "b.npy", memory=4 << 20, verify=True)
+    done = convert(tmp_path / "good.h5", tmp_path / "b.npy", verify=True)
     assert done.resumed
     assert (np.load(tmp_path / "b.npy") == values).all()
 
@@ -183,7 +193,7 @@ def test_a_note_that_was_cut_off(tmp_path: Path, values: Any) -> None:
 def test_a_damaged_journal(tmp_path: Path, values: Any, damaged: bytes) -> None:
     killed_after(2, tmp_path / "good.h5", tmp_path / "b.npy")
     (tmp_path / f"b.npy{PARTIAL}" / "journal").write_bytes(damaged)
-    done = convert(tmp_path / "good.h5", tmp_path / "b.npy", memory=4 << 20)
+    done = convert(tmp_path / "good.h5", tmp_path / "b.npy")
     assert (done.resumed, done.anew) == (False, "its journal is damaged")
     assert (np.load(tmp_path / "b.npy") == values).all()
 
@@ -191,7 +201,7 @@ def test_a_damaged_journal(tmp_path: Path, values: Any, damaged: bytes) -> None:
 def test_a_file_stopped_while_it_was_saved_begins_anew(tmp_path: Path, values: Any) -> None:
     killed_after(2, tmp_path / "good.h5", tmp_path / "b.h5")
     (tmp_path / f"b.h5{PARTIAL}" / "result.h5.saving").touch()
-    done = convert(tmp_path / "good.h5", tmp_path / "b.h5", memory=4 << 20)
+    done = convert(tmp_path / "good.h5", tmp_path / "b.h5")
     assert not done.resumed
     assert "its result is damaged" in done.anew
     assert (load(tmp_path / "b.h5") == values).all()
@@ -210,7 +220,7 @@ def test_hdf5_between_saves_is_what_was_saved(
     monkeypatch.setattr(hdf5, "_MOST_UNSAVED", rows)
     values = np.arange(2 * rows, dtype="i4").reshape(rows, 2)
     target = Target(format="hdf5", key="/u", shape=values.shape, dtype=values.dtype,
-                    chunks=(1, 2), codec=Codec("lzf"))  # fmt: skip
+                    chunks=(1, 2), codec=Codec("lz4"))  # fmt: skip
     path = tmp_path / "c.h5"
     storage = open_storage(target, str(path))
     storage.write(0, values[:1000])
@@ -232,7 +242,7 @@ def test_hdf5_between_saves_is_what_was_saved(
 def test_an_error_keeps_what_was_saved(
     tmp_path: Path, values: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(convert_execution, "SAVE_BYTES", 1)
+    monkeypatch.setattr(output, "SAVE_BYTES", 1)
     cast = convert_execution.cast
 
     def fails(values: Any, dtype: Any, view: Any) -> Any:
@@ -243,9 +253,9 @@ def test_an_error_keeps_what_was_saved(
     with monkeypatch.context() as patched:
         patched.setattr(convert_execution, "cast", fails)
         with pytest.raises(OSError, match="Input/output"):
-            convert(tmp_path / "good.h5", tmp_path / "b.zarr", memory=4 << 20, codec="none")
+            convert(tmp_path / "good.h5", tmp_path / "b.zarr", codec="none")
     assert os.path.exists(tmp_path / f"b.zarr{PARTIAL}" / "journal")
-    done = convert(tmp_path / "good.h5", tmp_path / "b.zarr", memory=4 << 20, codec="none")
+    done = convert(tmp_path / "good.h5", tmp_path / "b.zarr", codec="none")
     assert done.resumed
     assert (load(tmp_path / "b.zarr") == values).all()
 
@@ -295,13 +305,16 @@ def test_a_result_that_can_not_be_read_back_is_thrown_away(
 
 FULL = """
 import resource, signal, sys
-from oocdata.tools.convert import convert, execution
-execution.SAVE_BYTES = 1
+from oocdata.tools.convert import convert
+from oocdata.writers import output
+output.SAVE_BYTES = 1
+import oocdata
+oocdata.set_memory(4 << 20)
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 for nbytes in (2000, 300_000, 600_000):
     resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, resource.RLIM_INFINITY))
     try:
-        convert(sys.argv[1], sys.argv[2], memory=4 << 20, codec=sys.argv[3])
+        convert(sys.argv[1], sys.argv[2], codec=sys.argv[3])
     except Exception as error:
         print(type(error).__name__, error)
 """
@@ -318,7 +331,7 @@ def test_an_hdf5_file_that_could_not_grow_begins_anew(
     assert done.stdout.count("SourceError") == done.stdout.count("Is the disk full?") == 3
     assert "File too large" in done.stdout
     assert "buf = " not in done.stdout  # the arguments of the system call, which HDF5 tells
-    convert(source, target, memory=4 << 20, codec=codec, verify=True)
+    convert(source, target, codec=codec, verify=True)
     assert (load(target) == values).all()
 
 
@@ -338,8 +351,8 @@ def test_a_folder_deleted_in_the_middle_is_an_error(
     with monkeypatch.context() as patched:
         patched.setattr(convert_execution, "cast", deletes)
         with pytest.raises(OSError):  # noqa: PT011
-            convert(tmp_path / "good.h5", tmp_path / f"b{suffix}", memory=4 << 20, codec="none")
+            convert(tmp_path / "good.h5", tmp_path / f"b{suffix}", codec="none")
     assert not (tmp_path / f"b{suffix}").exists()
     shutil.rmtree(left, ignore_errors=True)  # a chunk that was on its way made it anew
-    convert(tmp_path / "good.h5", tmp_path / f"b{suffix}", memory=4 << 20, codec="none")
+    convert(tmp_path / "good.h5", tmp_path / f"b{suffix}", codec="none")
     assert (load(tmp_path / f"b{suffix}") == values).all()

@@ -134,7 +134,7 @@ def test_what_is_damaged_at_a_url(folder: Path, tmp_path: Path) -> None:
         assert [one.kind for one in ooc.check(f"{server.url}/a.h5").findings] == ["truncated"]
         chunks = ooc.check(f"{server.url}/a.zarr").findings
         assert {one.kind: one.rows for one in chunks} == {
-            "missing": (range(16, 24),),  # here, whoever lists the chunks calls it unwritten
+            "unwritten": (range(16, 24),),
             "damaged": (range(32, 40),),
         }
         for name in ("none.h5", "none.zarr"):
@@ -169,11 +169,10 @@ def test_a_path_written_as_a_url(folder: Path, tmp_path: Path) -> None:
 
 def test_a_store_that_was_opened(folder: Path) -> None:
     store = obstore.store.LocalStore(str(folder))
-    assert ooc.stats("a.npy", store=store).shape == ROWS.shape
-    assert ooc.check(["a.npy", "a.npz"], store=store).healthy()
-    assert contents("a.h5", "gz", store=store).described[0].shape == ROWS.shape
-    with pytest.raises(ArgumentError, match="`store` must be left out for a View"):
-        ooc.stats(ooc.open("a.npy", store=store), store=store)
+    assert ooc.stats(ooc.open("a.npy", store=store)).shape == ROWS.shape
+    assert ooc.check(ooc.open("a.npy", store=store)).healthy()
+    view = ooc.open("a.h5", "gz", store=store)
+    assert contents(view).described[0].shape == ROWS.shape
 
 
 # What is said of the link.

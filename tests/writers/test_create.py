@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -191,17 +190,16 @@ def test_attributes_and_names(tmp_path: Path, suffix: str) -> None:
     assert np.asarray(ooc.open(path, "flow/u")).tolist() == [[1, 1]] * 3
 
 
-def test_arrays_beside_others(tmp_path: Path) -> None:
+def test_an_array_in_a_group(tmp_path: Path) -> None:
     path = tmp_path / "a.zarr"
-    for number, key in enumerate(("images", "more/labels", "more/deep/ids")):
-        with create(path, key=key, element_shape=(), dtype="i4") as writer:
+    for number, overwrite in enumerate((False, True)):
+        options = {"key": "more/deep/ids", "element_shape": (), "overwrite": overwrite}
+        with create(path, dtype="i4", **options) as writer:  # type: ignore[arg-type]
             writer.append(np.full(4, number, "i4"))
-    with pytest.raises(ArgumentError, match="labels"):
-        create(path, key="more/labels", element_shape=(), dtype="i4")
-    with create(path, key="more/labels", element_shape=(), dtype="i4", overwrite=True) as writer:
-        writer.append(np.full(2, 9, "i4"))
-    found = {key: ooc.open(path, key)[0] for key in ("images", "more/labels", "more/deep/ids")}
-    assert found == {"images": 0, "more/labels": 9, "more/deep/ids": 2}
+        assert zarr.open_group(path, mode="r")["more/deep/ids"][:].tolist() == [number] * 4
+        for key in ("more/deep/ids", "more/deep", "other", None):
+            with pytest.raises(ArgumentError, match=r"must not exist|nothing but|a Zarr array"):
+                create(path, key=key, element_shape=(), dtype="i4")
     assert [name.name for name in tmp_path.iterdir()] == [path.name]
 
 
@@ -298,7 +296,7 @@ def test_masked_rows_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("suffix", "value"),
-    [(".h5", None), (".h5", np.zeros(20_000)), (".zarr", np.nan), (".zarr", {1, 2})],
+    [(".h5", None), (".h5", np.zeros(20_000)), (".zarr", {1, 2})],
 )
 def test_attributes_that_a_format_can_not_hold(tmp_path: Path, suffix: str, value: Any) -> None:
     with pytest.raises(ArgumentError, match="'odd'"):
@@ -369,11 +367,11 @@ def test_shapes_that_are_no_sequences(tmp_path: Path) -> None:
 
 
 def test_attributes_of_numpy(tmp_path: Path) -> None:
-    given = {"mean": np.float32(0.5), "range": np.arange(3)}
+    given = {"mean": np.float32(0.5), "range": np.arange(3), "limits": {"high": np.inf}}
     with create(tmp_path / "a.zarr", element_shape=(), dtype="f4", attributes=given):
         pass
     found = zarr.open_array(tmp_path / "a.zarr", mode="r").attrs
-    assert dict(found) == {"mean": 0.5, "range": [0, 1, 2]}
+    assert dict(found) == {"mean": 0.5, "range": [0, 1, 2], "limits": {"high": "Infinity"}}
 
 
 def test_shards_of_a_short_array(tmp_path: Path) -> None:
@@ -476,47 +474,20 @@ def test_an_hdf5_file_that_can_not_be_read_is_not_replaced(tmp_path: Path) -> No
     assert path.read_bytes() == whole[:-1000]
 
 
-@pytest.mark.parametrize("overwrite", [True, False])
-def test_a_group_is_not_replaced_by_an_array(tmp_path: Path, overwrite: bool) -> None:
-    zarr.create_group(tmp_path / "a.zarr").create_group("g", attributes={"k": 1})
-    for key, words in ((None, "as a whole"), ("g", "name of a group")):
-        with pytest.raises(ArgumentError, match=words):
-            create(tmp_path / "a.zarr", key=key, element_shape=(), dtype="f4", overwrite=overwrite)
-
-
-def test_an_empty_zarr_group_keeps_its_contents(tmp_path: Path) -> None:
+@pytest.mark.parametrize("key", [None, "u", "u/v", "w"])
+def test_a_zarr_group_that_holds_more_stays(tmp_path: Path, key: str | None) -> None:
     path = tmp_path / "a.zarr"
-    zarr.create_group(path, attributes={"run": 7}).create_group("sub", attributes={"k": 1})
-    add(path, "u")
-    add(path, "sub/deep/u")
-    group = zarr.open_group(path, mode="r")
-    assert (group.attrs["run"], group["sub"].attrs["k"]) == (7, 1)
-    assert group["u"][:].tolist() == group["sub/deep/u"][:].tolist() == [1, 1, 1]
-
-
-def test_no_array_in_a_zarr_group_that_can_not_hold_it(tmp_path: Path) -> None:
-    zarr.create_group(tmp_path / "two.zarr", zarr_format=2).create_array(
-        "y", shape=(3,), dtype="i4"
-    )
-    zarr.create_array(tmp_path / "array.zarr", shape=(3,), dtype="i4")
-    zarr.create_group(tmp_path / "junk.zarr")
-    (tmp_path / "junk.zarr" / "u").mkdir()
-    for name, message in [("two", "version 3"), ("array", "inside another"), ("junk", "no Zarr")]:
-        with pytest.raises(ArgumentError, match=message):
-            add(tmp_path / f"{name}.zarr", "u", overwrite=True)
-
-
-def test_a_group_with_consolidated_metadata_is_refused(tmp_path: Path) -> None:
-    """Consolidated metadata would lack the new array."""
-    path = tmp_path / "a.zarr"
-    zarr.create_group(path).create_array("u", shape=(3,), dtype="i4")[:] = 5
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # zarr warns that other libraries may not support it
-        zarr.consolidate_metadata(path)
-    for key in ("u", "v", "g/v"):
-        with pytest.raises(ArgumentError, match="no consolidated metadata"):
-            add(path, key, overwrite=True)
-    assert zarr.open_group(path, mode="r")["u"][:].tolist() == [5, 5, 5]
+    for change in ("an array", "attributes"):
+        group = zarr.create_group(path, overwrite=True)
+        group.create_array("u", shape=(3,), dtype="i4")[:] = 5
+        if change == "attributes":
+            group.attrs["run"] = 7
+        else:
+            group.create_array("v", shape=(3,), dtype="i4")
+        for overwrite in (True, False):
+            with pytest.raises(ArgumentError, match="folder is replaced only"):
+                create(path, key=key, element_shape=(), dtype="f4", overwrite=overwrite)
+        assert zarr.open_group(path, mode="r")["u"][:].tolist() == [5, 5, 5]
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)

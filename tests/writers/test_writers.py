@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from oocdata.errors import ArgumentError, MissingFileError, SourceError
-from oocdata.formats.hdf5.decode import DEFLATE, LZF, SHUFFLE
+from oocdata.formats.hdf5.decode import DEFLATE, SHUFFLE
 from oocdata.writers import disk as disk_module
 from oocdata.writers import lock as lock_module
-from oocdata.writers.codec import Codec, as_codec
-from oocdata.writers.encoding import encode_chunk, filters_of
+from oocdata.writers.codec import Codec, as_codec, compress
+from oocdata.writers.hdf5 import encode_chunk, filters_of
 from oocdata.writers.lock import PARTIAL, Lock
 from oocdata.writers.placement import Placement
 from oocdata.writers.storage import open_storage
@@ -113,11 +113,8 @@ def test_every_dtype(
 @pytest.mark.parametrize(
     ("suffix", "codec"),
     [
-        *(
-            (".h5", name)
-            for name in ("none", "gzip", "lzf", "lz4", "zstd", "blosc-lz4", "blosc-zstd")
-        ),
-        *((".zarr", name) for name in ("none", "gzip:9", "zstd:1")),
+        *((".h5", name) for name in ("none", "gzip", "lz4", "zstd")),
+        *((".zarr", name) for name in ("none", "gzip:9", "zstd:1", "blosc-lz4", "blosc-zstd")),
     ],
 )
 @pytest.mark.parametrize("random", [False, True], ids=["smooth", "random"])
@@ -141,10 +138,9 @@ def test_every_codec(tmp_path: Path, suffix: str, codec: str, random: bool) -> N
     assert read(path).tobytes() == values.tobytes()
     if suffix == ".h5" and codec != "none":
         with h5py.File(path) as file:
-            shuffled = [SHUFFLE] * (not codec.startswith("blosc"))
             there = [number for number, *_ in filters_in(file["data"])]
-        compression = {"gzip": DEFLATE, "lzf": LZF}.get(codec, filters_of(target)["compression"])
-        assert there == [*shuffled, compression]
+        compression = {"gzip": DEFLATE}.get(codec, filters_of(target)["compression"])
+        assert there == [SHUFFLE, compression]
 
 
 def filters_in(dataset: Any) -> list[tuple[int, tuple[int, ...]]]:
@@ -159,9 +155,7 @@ def test_options_of_filters_are_those_that_h5py_writes(tmp_path: Path) -> None:
 
     ways = {
         "gzip:4": {"compression": "gzip", "compression_opts": 4, "shuffle": True},
-        "lzf": {"compression": "lzf", "shuffle": True},
         "zstd:7": {**hdf5plugin.Zstd(clevel=7), "shuffle": True},
-        "blosc-zstd:3": dict(hdf5plugin.Blosc(cname="zstd", clevel=3, shuffle=1)),
     }
     for name, options in ways.items():
         target = Target(
@@ -220,14 +214,15 @@ def test_zarr_chunks_of_the_fill_value_are_there(tmp_path: Path) -> None:
 def test_blosc_shuffles_whole_elements() -> None:
     for dtype in DTYPES:
         chunk = np.zeros(1000, dtype)
-        data, _ = encode_chunk(as_codec("blosc-zstd", "hdf5"), chunk)
+        raw = chunk.reshape(-1).view(np.uint8)
+        data = compress(as_codec("blosc-zstd", "zarr"), raw, chunk.itemsize)
         header = bytes(data)[:16]  # Blosc 1 chunk format: the fourth byte
         assert header[3] == chunk.itemsize
 
 
 def test_random_bytes_are_stored_as_they_are() -> None:
     chunk = numbers((1000,), "uint8")
-    for name in ("gzip:1", "lzf", "lz4", "zstd:1"):
+    for name in ("gzip:1", "lz4", "zstd:1"):
         data, skipped = encode_chunk(as_codec(name, "hdf5"), chunk)
         assert (len(data), skipped) == (1000, 1)
         assert bytes(data) == chunk.tobytes()
@@ -271,23 +266,21 @@ def test_a_file_that_appears_meanwhile_is_not_replaced(tmp_path: Path) -> None:
 def test_a_folder_of_something_else_is_never_replaced(tmp_path: Path) -> None:
     (tmp_path / "a.zarr").mkdir()
     (tmp_path / "a.zarr" / "thesis.tex").write_text("mine")
-    with pytest.raises(ArgumentError, match="never replaced"):
+    with pytest.raises(ArgumentError, match="folder is replaced only"):
         placed(tmp_path / "a.zarr", "zarr", over=True)
-    with pytest.raises(ArgumentError, match="never replaced"):
+    with pytest.raises(ArgumentError, match="folder is replaced only"):
         placed(tmp_path / "a.zarr", "npy", over=True)
 
 
-def test_a_group_is_never_replaced_as_a_whole(tmp_path: Path) -> None:
+def test_a_group_is_replaced_only_by_its_only_array(tmp_path: Path) -> None:
     group = zarr.create_group(tmp_path / "a.zarr")
     group.create_array("u", shape=(2,), dtype="i4")
-    with pytest.raises(ArgumentError, match="as a whole"):
-        placed(tmp_path / "a.zarr", "zarr", over=True)
-    with pytest.raises(ArgumentError, match="inside another"):
-        placed(tmp_path / "a.zarr", "zarr", "u/v")
+    for key in (None, "u/v", "w"):
+        with pytest.raises(ArgumentError, match="folder is replaced only"):
+            placed(tmp_path / "a.zarr", "zarr", key, over=True)
     with pytest.raises(ArgumentError, match="must not exist"):
         placed(tmp_path / "a.zarr", "zarr", "u")
     placed(tmp_path / "a.zarr", "zarr", "u", over=True)
-    placed(tmp_path / "a.zarr", "zarr", "w")
 
 
 def test_no_folder_no_file(tmp_path: Path) -> None:
@@ -387,12 +380,9 @@ def test_a_zarr_folder_is_replaced_in_one_step(
     assert [path.name for path in tmp_path.iterdir()] == ["a.zarr"]
 
 
-@pytest.mark.parametrize(
-    ("path", "message"),
-    [("a.nc", "netCDF"), ("a", "must end in"), ("a.npz", "end in")],
-)
-def test_unknown_suffixes(path: str, message: str) -> None:
-    with pytest.raises(ArgumentError, match=message):
+@pytest.mark.parametrize("path", ["a.nc", "a", "a.npz"])
+def test_unknown_suffixes(path: str) -> None:
+    with pytest.raises(ArgumentError, match="must end in"):
         format_by_suffix(path)
 
 
@@ -409,7 +399,7 @@ def test_bad_keys(kind: Any, key: str) -> None:
     [
         ("lzma", "hdf5", "gzip"),
         ("gzip:10", "hdf5", "from 0 to 9"),
-        ("lzf:3", "hdf5", "left out"),
+        ("lz4:3", "hdf5", "left out"),
         ("lz4", "zarr", "blosc"),
         ("gzip", "npy", "none"),
         ("gzip:", "zarr", "level"),

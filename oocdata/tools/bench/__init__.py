@@ -136,7 +136,7 @@ def bench(
         if way.order == "sequential":
             measure(0.0, ROUNDS)  # warm up: no way is charged for work that all of them share
         measures[way] = (measure, _WAYS_SHARE * seconds / (ROUNDS * len(loaders)))
-    with shown_progress("measuring", ROUNDS * len(measures), "stretches", progress) as advance:
+    with shown_progress("measuring", ROUNDS * len(measures), progress) as advance:
         rates = take_turns(measures, seconds, advance)
     storage = dataset.sources()[0].storage()
     found = Bench(
@@ -157,14 +157,14 @@ def bench(
         seconds=perf_counter() - began,
     )
     reading = reading_of(dataset.batches(min(sizes), shuffle=True))
-    by_order: dict[str, dict[int, tuple[float, ...]]] = {}
+    best: dict[str, float] = {}
     for way in found.ways:
         if way.reader == "NumPy":
-            by_order.setdefault(way.order, {})[way.batch_size] = way.rounds
+            best[way.order] = max(way.rate, best.get(way.order, 0.0))
         if way.order == "full shuffle":
             reading = replace(reading, full_amplification=way.amplification)
     most = {limit.name: limit.elements for limit in found.limits}
-    return replace(found, advice=advise(reading, Measured(rates=by_order, limits=most)))
+    return replace(found, advice=advise(reading, Measured(rates=best, limits=most)))
 
 
 def _loaders(

@@ -8,8 +8,9 @@ from __future__ import annotations
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import suppress
-from typing import TypeAlias
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -17,22 +18,27 @@ from oocdata.datasets.view import View
 from oocdata.engines.axes import axis_numbers
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.source import Storage
-from oocdata.errors import MissingKeyError, SourceError, TrailingBytesError, TruncatedFileError
+from oocdata.errors import (
+    MissingChunkError,
+    MissingFileError,
+    SourceError,
+    TrailingBytesError,
+    TruncatedFileError,
+)
+from oocdata.formats.anndata import is_one_array
+from oocdata.formats.codecs import chunk_grid
 from oocdata.formats.npy import open_npy, open_raw
 from oocdata.formats.opening import Missing, format_of
 from oocdata.formats.paths import open_stream as file_opened
 from oocdata.formats.zarr.hierarchy import find_array
 from oocdata.formats.zarr.objects import Objects
 from oocdata.formats.zarr.shards import reader_of
-from oocdata.formats.zarr.store import Store, join, store_of
+from oocdata.formats.zarr.store import store_of
 from oocdata.tools.check.result import Finding
 from oocdata.tools.check.rows import ranges_of
 from oocdata.tools.opening import Opening
 
 __all__ = ["opened"]
-
-_PARTS = ("data", "indices", "indptr", "codes", "categories")
-"""Arrays of groups that are read as one array: a sparse matrix, a column of categories."""
 
 _MEMBER_STEP = 8 << 20
 """Bytes of a member per request to a store."""
@@ -45,11 +51,7 @@ from the first row of a finding "truncated" on must not be read."""
 def opened(opening: Opening) -> Opened:
     """Open an array that may be damaged; raise if nothing of it can be read."""
     kind = "npy" if "shape" in opening.arguments else format_of(opening.target)
-    if kind == "hdf5":
-        from oocdata.tools.check.hdf5 import opened_hdf5  # importing h5py is slow
-
-        return opened_hdf5(opening)
-    openers = {"npy": _opened_plain, "npz": _opened_npz, "zarr": _opened_zarr}
+    openers = {"npy": _opened_plain, "npz": _opened_npz, "hdf5": _opened_hdf5, "zarr": _opened_zarr}
     return openers[kind](opening) if kind in openers else (opening.view(), [])
 
 
@@ -104,18 +106,71 @@ def _opened_npz(opening: Opening) -> Opened:
     return view, findings
 
 
+def _opened_hdf5(opening: Opening) -> Opened:
+    """Open a dataset; report its unwritten chunks, or the missing files that it refers to."""
+    path, key, external = opening.target, opening.key, bool(opening.arguments.get("external"))
+    assert key is None or isinstance(key, str)
+    from oocdata.formats.hdf5.file import fill_value, open_file, translate_errors  # slow
+    from oocdata.formats.hdf5.links import choose_dataset, find_dataset, group_attributes
+
+    with ExitStack() as stack, translate_errors(path, key):
+        file = stack.enter_context(open_file(path))
+        name = choose_dataset(file) if key is None else f"/{key.strip('/')}"
+        opening = replace(opening, key=name)
+        try:
+            return opening.view(), []
+        except (MissingChunkError, MissingFileError) as error:
+            if is_one_array(group_attributes(file, name)):
+                raise
+            missing = Finding("missing", error.message)
+            missing.add(range(row, row + 1) for row in sorted(set(error.rows or ())))
+        view = Opening.of(opening, missing="fill").view()
+        (axis,) = view.axes
+        dataset, _ = find_dataset(file, name, external, stack)
+        unwritten = Finding("unwritten", "")
+        unwritten.add(_unwritten(dataset, axis))
+        unwritten.reason = (
+            f"every chunk must have been written; {unwritten.row_count:,} rows are in chunks that "
+            f"were not. They read as the fill value {fill_value(dataset, undefined=0)}."
+        )
+    return view, [unwritten if unwritten.row_count else missing]
+
+
+def _unwritten(dataset: Any, axis: int) -> Iterator[range]:
+    """Yield the rows that were never written."""
+    from h5py import h5d
+
+    from oocdata.formats.hdf5.storage import offset_of
+    from oocdata.formats.hdf5.table import present_chunks
+
+    plist, shape, steps = dataset.id.get_create_plist(), dataset.shape, dataset.chunks
+    if plist.get_layout() == h5d.CHUNKED:
+        grid = chunk_grid(shape, steps)
+        absent = np.ones(grid, np.bool_)
+        if dataset.size:
+            absent.flat[present_chunks(dataset).numbers] = False
+        other_axes = tuple(other for other in range(len(grid)) if other != axis)
+        along_axis = np.asarray(absent.any(axis=other_axes))
+        yield from ranges_of(along_axis, 0, steps[axis], shape[axis])
+        return
+    is_contiguous = plist.get_layout() == h5d.CONTIGUOUS and not plist.get_external_count()
+    if is_contiguous and dataset.size and offset_of(dataset.id) is None:
+        yield range(shape[axis])
+
+
 def _opened_zarr(opening: Opening) -> Opened:
     """Open an array with any chunks absent; absent chunks read as the fill value.
 
     At a URL, a request for each object would take as long as reading it, so an absent chunk is
-    found when its rows are read.
+    found when its rows are read. A group that is read as one array is not read if a chunk of a
+    member is absent.
     """
     assert opening.key is None or isinstance(opening.key, str)
     store = store_of(opening.target)
     missing: Missing = "fill" if store.listable else "error"
     name, metadata = find_array(store, opening.key)
     if metadata is None:  # a group that is read as one array
-        return Opening.of(opening, missing=missing).view(), list(_absent_in_group(store, name))
+        return Opening.of(opening, missing="error").view(), []
     named = Storage("Zarr", store.path, name or None, dimensions=metadata.dimensions)
     (axis,) = axis_numbers(opening.axis, len(metadata.shape), named)
     objects = Objects(store, name, metadata, axis)
@@ -123,16 +178,6 @@ def _opened_zarr(opening: Opening) -> Opened:
     source = Chunked(reader_of(objects, missing))
     view = Opening.of(Opening(source, None, opening.arguments), axis=axis).view()
     return view, _absent(objects) if store.listable else []
-
-
-def _absent_in_group(store: Store, group: str) -> Iterator[Finding]:
-    """Yield a finding without rows for each array of a group with absent chunks."""
-    for part in _PARTS if store.listable else ():
-        with suppress(MissingKeyError):
-            name, metadata = find_array(store, join(group, part))
-            if metadata is not None:
-                for finding in _absent(Objects(store, name, metadata, 0)):
-                    yield Finding(finding.kind, finding.reason)
 
 
 def _absent(objects: Objects) -> list[Finding]:

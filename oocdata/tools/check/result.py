@@ -18,7 +18,7 @@ KINDS = {
     "unreadable": "the system, or the format's library, can't read it",
     "trailing": "a file is longer than it must be",
     "changed": "rows differ from their checksums in the manifest",
-    "unwritten": "never written, and read as the fill value",
+    "unwritten": "chunks that were never written, or have been lost",
     "nan": "numbers that are NaN",
     "inf": "numbers that are infinite",
     "unchecked": "not an array of numbers, or needs a library or permission that is missing",

@@ -30,7 +30,7 @@ _KINDS: dict[type[SourceError], str] = {
     TruncatedFileError: "truncated",
     DamagedChunkError: "damaged",
     ChecksumError: "changed",
-    MissingChunkError: "missing",
+    MissingChunkError: "unwritten",
     MissingFileError: "missing",
     SourceError: "unreadable",
 }

@@ -11,10 +11,10 @@ from oocdata.datasets.view import View
 from oocdata.errors import ArgumentError
 from oocdata.index import as_flag, as_path
 from oocdata.tools.convert.execution import Conversion, carry_out
-from oocdata.tools.convert.planning import MEMORY, plan_of
+from oocdata.tools.convert.planning import plan_of
 from oocdata.tools.opening import Opening
 
-__all__ = ["MEMORY", "Conversion", "convert"]
+__all__ = ["Conversion", "convert"]
 
 
 def convert(
@@ -26,7 +26,6 @@ def convert(
     chunks: int | Sequence[int] | None = None,
     shards: int | Sequence[int] | None = None,
     codec: str | None = None,
-    memory: int = MEMORY,
     verify: bool = False,
     overwrite: bool = False,
     progress: bool = False,
@@ -52,13 +51,10 @@ def convert(
         The dataset in the source.
     to_key : str, optional
         The array's name in an HDF5 file or Zarr group. By default, in HDF5 the name in the source
-        or ``"/data"``; in Zarr, an array without a group. Other arrays of a Zarr group stay; an
-        HDF5 file holds one array, and one that holds more is never replaced.
+        or ``"/data"``; in Zarr, an array without a group. A file or group is written whole, with
+        one array, and one that holds more is never replaced.
     chunks, shards, codec
         As for `oocdata.create`.
-    memory : int
-        Bytes for reading and for rows in flight: at least two runs of rows of a chunk or shard of
-        the result. The plan says the maximum that the conversion takes.
     verify : bool
         Read the result and the source again, and compare every bit.
     overwrite : bool
@@ -69,6 +65,8 @@ def convert(
     Returns
     -------
     Conversion
+        Its plan states the memory that it takes: more than `oocdata.set_memory` allows for reading,
+        because rows are in flight to the result too.
 
     Raises
     ------
@@ -103,7 +101,6 @@ def convert(
         chunks=chunks,
         shards=shards,
         codec=codec,
-        memory=memory,
         verify=as_flag("verify", verify),
         overwrite=as_flag("overwrite", overwrite),
     )

@@ -1,12 +1,12 @@
-"""Carry out the plan of a conversion: write, keep a journal, verify, and move into place."""
+"""Carry out the plan of a conversion: write, verify, and move into place."""
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from bisect import bisect_right
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, islice
 from time import perf_counter
 from typing import Any, TypeVar
@@ -16,53 +16,17 @@ from numpy.typing import NDArray
 
 from oocdata.advice import size
 from oocdata.datasets.open import open as open_view
+from oocdata.datasets.view import View
 from oocdata.engines.cache import cache
 from oocdata.engines.dtypes import is_small_float
 from oocdata.errors import ArgumentError, DamagedChunkError, SourceError
-from oocdata.memory import lowered_limit
-from oocdata.tools.convert.casting import cast
 from oocdata.tools.convert.planning import Plan
 from oocdata.tools.passes import Block, each_block, read_rows
 from oocdata.tools.report import Report, labelled
-from oocdata.writers.disk import write_json
-from oocdata.writers.lock import Lock
-from oocdata.writers.storage import Storage
+from oocdata.writers.output import Output
 
-__all__ = ["Conversion", "Journal", "carry_out"]
+__all__ = ["Conversion", "carry_out", "cast"]
 
-
-class Journal:
-    """The rows done by a conversion, in a file; `about` identifies the conversion."""
-
-    def __init__(self, path: str, about: Mapping[str, str]) -> None:
-        self._path, self._about = path, dict(about)
-        self.done, self.placing = 0, 0
-        # Why an earlier run can't be resumed; empty if it can, or if there was none.
-        self.reason = self._read() if os.path.exists(path) else ""
-
-    def _read(self) -> str:
-        try:
-            with open(self._path, encoding="utf-8") as file:
-                journal = json.load(file)
-            saved, done, placing = journal["about"], int(journal["done"]), int(journal["placing"])
-        except (ValueError, KeyError, TypeError):
-            return "its journal is damaged"
-        if not self._about:
-            return "changes of its source can't be detected"
-        changed = [name for name, now in self._about.items() if saved.get(name) != now]
-        if changed:
-            return f"{changed[0]} has changed"
-        self.done, self.placing = done, placing
-        return "" if done else "it had saved nothing yet"
-
-    def note(self, done: int, placing: int = 0) -> None:
-        """Write how many rows are safe on the disk, and the inode of a result to be renamed."""
-        self.done = done
-        write_json(self._path, {"about": self._about, "done": done, "placing": placing})
-
-
-SAVE_BYTES = 256 << 20
-"""Bytes of elements after which the result is synced, and the journal written."""
 
 _MOST_ROWS = 20
 
@@ -107,145 +71,122 @@ class Conversion(Report):
 
 def carry_out(plan: Plan, *, progress: bool = False) -> Conversion:
     """Run the planned conversion; raise the errors of `oocdata.convert`."""
-    placement = plan.placement
-    with closing(Lock(placement)) as lock, lowered_limit(plan.memory):
-        run = _Run(plan, progress, lock)
+    began, placement = perf_counter(), plan.placement
+    with closing(Output(plan.target, placement, plan.about)) as output:
+        resumed, row = bool(output.done), output.done
         try:
-            return run.whole()
-        except BaseException as error:
-            if not (run.journal.done and plan.about):  # there is nothing to resume
-                if lock.held():  # otherwise, another process uses the folder by now
-                    placement.remove()
-            elif isinstance(error, OSError | ArgumentError):
+            label = "writing" if progress else ""
+            with closing(_blocks(plan, label, lambda first, values: values, row)) as blocks:
+                for values in blocks:
+                    output.write(row, values)
+                    row += len(values)
+                    del values
+            stored = output.finish(row, partial(_verify, plan, output, progress))
+        except (OSError, ArgumentError) as error:
+            if output.is_kept:
                 where = f"in '{placement.folder}'"
                 if not placement.on_disk:
                     where = f"below '{placement.path}', and notes of it {where}"
                 error.add_note(f"The part that is done is kept {where}.")
             raise
+    return Conversion(plan, stored, perf_counter() - began, resumed, output.anew, plan.verify)
 
 
-class _Run:
-    """A conversion in progress."""
+def _blocks(
+    plan: Plan, label: str, work: Callable[[int, NDArray[Any]], Result], start: int = 0
+) -> Generator[Result]:
+    """Yield ``work(first row, values)`` for each block of rows to write, in order."""
+    stored = replace(plan.view, dtype=plan.view.source.dtype)[start:]
 
-    def __init__(self, plan: Plan, progress: bool, lock: Lock) -> None:
-        self._plan, self._progress, self._lock = plan, progress, lock
-        self.journal = Journal(os.path.join(plan.placement.folder, "journal"), plan.about)
+    def cast_block(block: Block) -> Result:
+        rows = block.rows
+        values = cast(block.values, plan.target.dtype, stored[rows.start : rows.stop])
+        return work(start + rows.start, values)
 
-    def whole(self) -> Conversion:
-        """Run all stages, and move the result into place."""
-        began = perf_counter()
-        plan, placement, journal = self._plan, self._plan.placement, self.journal
-        storage, reason = self._open()
-        resumed = bool(journal.done)
-        try:
-            self._write(storage)
-            self._lock.check()
-            storage.close(plan.target.shape[0])
-            if placement.on_disk:
-                self._verify()
-                self._lock.check()
-            journal.note(plan.target.shape[0], placement.inode)
-            if not placement.on_disk:  # an array in a store can be read only in its place
-                placement.place()
-                with ExitStack() as on_failure:
-                    on_failure.callback(placement.withdraw)
-                    self._verify()
-                    on_failure.pop_all()
-        finally:
-            storage.abandon()
-        stored = placement.stored_bytes()
-        if placement.on_disk:
-            placement.place()
-        placement.remove()
-        return Conversion(plan, stored, perf_counter() - began, resumed, reason, plan.verify)
+    return each_block(stored, cast_block, unit=plan.target.unit[0], label=label)
 
-    def _open(self) -> tuple[Storage, str]:
-        """Open the array to write, and return why an earlier run is not continued, if so."""
-        plan, placement, journal = self._plan, self._plan.placement, self.journal
-        reason = journal.reason
-        if journal.placing not in (0, placement.inode):
-            # The result was exchanged with the old array, which is in the folder now.
-            reason = "its result is in place already"
-        if journal.done and not reason:
-            try:
-                return placement.storage(plan.target, resume=True), ""
-            except (SourceError, OSError, KeyError, ValueError) as error:
-                reason = f"its result is damaged ({error})"
-        journal.done = 0
-        placement.begin()
-        return placement.storage(plan.target), reason
 
-    def _blocks(
-        self, label: str, work: Callable[[int, NDArray[Any]], Result], start: int = 0
-    ) -> Generator[Result]:
-        """Yield ``work(first row, values)`` for each block of rows to write, in order."""
-        plan = self._plan
-        stored = replace(plan.view, dtype=plan.view.source.dtype)[start:]
+def cast(values: NDArray[Any], dtype: np.dtype[Any], view: View) -> NDArray[Any]:
+    """Return numbers in a dtype; they may be rounded to floats, but not change otherwise.
 
-        def cast_block(block: Block) -> Result:
-            rows = block.rows
-            values = cast(block.values, plan.target.dtype, stored[rows.start : rows.stop])
-            return work(start + rows.start, values)
+    `view` has the rows that were read. A number that does not fit is a `SourceError`, with file,
+    dataset and row. NumPy's conversion turns 300 into 44 in ``uint8``, NaN and 0.5 into 0, and
+    1e300 into infinity in ``float32``. In a loader that can be corrected later; in a file it is
+    permanent.
+    """
+    if values.dtype == dtype:
+        return values
+    with np.errstate(invalid="ignore", over="ignore"):
+        out = values.astype(dtype)
+    if np.can_cast(values.dtype, out.dtype, "safe"):
+        return out
+    is_exact = out.dtype.kind in "biu"
+    changed = out != values if is_exact else np.isinf(out) & np.isfinite(values)
+    if not changed.any():
+        return out
+    first = tuple(int(place) for place in np.argwhere(changed)[0])
+    hint = "Choose a dtype that holds them"
+    if is_exact and out.dtype.kind != "b":
+        hint += f", or scale and round them into {out.dtype} yourself: oocdata.create writes them"
+    path, key, row = _stored_row(view, first[0])
+    raise SourceError(
+        f"numbers must fit the dtype that they are written in, {out.dtype}; got {values[first]}. "
+        f"{hint}.",
+        path=path,
+        key=key,
+        rows=(row,),
+    )
 
-        label = label if self._progress else ""
-        return each_block(stored, cast_block, unit=plan.target.unit[0], label=label)
 
-    def _write(self, storage: Storage) -> None:
-        """Write all rows that an earlier run has not saved."""
-        done, unsaved = self.journal.done, 0
+def _stored_row(view: View, row: int) -> tuple[str | None, str | None, int]:
+    """Return the file and dataset of a row of a view, and the row's number in the dataset."""
+    storage = view.storage
+    at = int(view.origins(np.asarray(view.rows[row : row + 1], np.int64))[0, view.axes[0]])
+    if len(storage.parts) == 1 or storage.parts_axis != view.axes[0]:
+        return storage.path, storage.key, at
+    part = bisect_right(storage.parts, at) - 1
+    path, key = storage.part_names[part]
+    return path, key, at - storage.parts[part]
 
-        def save() -> None:
-            storage.save()
-            self.journal.note(done)
 
-        with closing(self._blocks("writing", lambda first, values: values, done)) as blocks:
-            for values in blocks:
-                storage.write(done, values)
-                done, unsaved = done + len(values), unsaved + values.nbytes
-                del values
-                if unsaved >= SAVE_BYTES:
-                    save()
-                    unsaved = 0
-        if unsaved:
-            save()
+def _verify(plan: Plan, output: Output, progress: bool) -> None:
+    """Read result and source again if the plan says so; raise if a bit differs."""
+    if not plan.verify:
+        return
+    target, placement = plan.target, plan.placement
+    cache.forget()  # so that the source is read from its file again
+    with _reading_back(output):
+        path = placement.result if placement.on_disk else placement.path
+        dtype = target.dtype if is_small_float(target.dtype) else None
+        result = open_view(path, target.key, dtype=dtype)
 
-    def _verify(self) -> None:
-        """Read result and source again if the plan says so; raise if a bit differs."""
-        if not self._plan.verify:
-            return
-        cache.forget()  # so that the source is read from its file again
-        with self._reading_back():
-            target, placement = self._plan.target, self._plan.placement
-            path = placement.result if placement.on_disk else placement.path
-            dtype = target.dtype if is_small_float(target.dtype) else None
-            result = open_view(path, target.key, dtype=dtype)
+    def compare(first: int, values: NDArray[Any]) -> list[int]:
+        with _reading_back(output):
+            written = read_rows(result, range(first, first + len(values)))
+        # As bytes, because NaN != NaN and -0.0 == 0.0.
+        unequal = written.reshape(-1).view(np.uint8) != values.reshape(-1).view(np.uint8)
+        if not unequal.any():
+            return []
+        return (np.flatnonzero(unequal.reshape(len(values), -1).any(axis=1)) + first).tolist()
 
-        def compare(first: int, values: NDArray[Any]) -> list[int]:
-            with self._reading_back():
-                written = read_rows(result, range(first, first + len(values)))
-            # As bytes, because NaN != NaN and -0.0 == 0.0.
-            unequal = written.reshape(-1).view(np.uint8) != values.reshape(-1).view(np.uint8)
-            if not unequal.any():
-                return []
-            return (np.flatnonzero(unequal.reshape(len(values), -1).any(axis=1)) + first).tolist()
+    with closing(_blocks(plan, "verifying" if progress else "", compare)) as differing:
+        rows = tuple(islice(chain.from_iterable(differing), _MOST_ROWS))
+    if rows:
+        output.done = 0  # the result must not be resumed
+        raise DamagedChunkError(
+            "the result must hold every bit of the source; some rows differ, between the "
+            "result and the source or between two reads of the source. The result was deleted. "
+            "Is the disk or the memory faulty?",
+            path=placement.path,
+            key=target.key,
+            rows=rows,
+        )
 
-        with closing(self._blocks("verifying", compare)) as differing:
-            rows = tuple(islice(chain.from_iterable(differing), _MOST_ROWS))
-        if rows:
-            self.journal.done = 0  # the result must not be resumed
-            raise DamagedChunkError(
-                "the result must hold every bit of the source; some rows differ, between the "
-                "result and the source or between two reads of the source. The result was deleted. "
-                "Is the disk or the memory faulty?",
-                path=placement.path,
-                key=target.key,
-                rows=rows,
-            )
 
-    @contextmanager
-    def _reading_back(self) -> Iterator[None]:
-        try:
-            yield
-        except (SourceError, OSError):
-            self.journal.done = 0  # the result is damaged, and must not be resumed
-            raise
+@contextmanager
+def _reading_back(output: Output) -> Iterator[None]:
+    try:
+        yield
+    except (SourceError, OSError):
+        output.done = 0  # the result is damaged, and must not be resumed
+        raise

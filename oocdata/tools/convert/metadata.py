@@ -6,10 +6,6 @@ Metadata that the target format can't hold, or that do not apply to the result, 
 
 from __future__ import annotations
 
-import base64
-import io
-import json
-import struct
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +17,7 @@ from oocdata.datasets.view import View
 from oocdata.engines.dtypes import is_small_float
 from oocdata.errors import UnsupportedDtypeError
 from oocdata.formats.dimensions import PACKING, VALID
+from oocdata.writers.attributes import encode_attribute
 from oocdata.writers.codec import NAMES, Format
 from oocdata.writers.target import can_hold
 
@@ -59,9 +56,7 @@ def metadata_for(view: View, target: Format) -> Metadata:
         value = None if name in not_applicable else stored
         if name in _MISSING:
             value = _as_dtypes(value, dtypes, view.dtype)
-        encoded = None
-        if value is not None and target != "npy":
-            encoded = _as_hdf5(value) if target == "hdf5" else _as_json(name, value)
+        encoded = encode_attribute(name, value, target)
         if encoded is None:
             lost.append(name)
         else:
@@ -95,42 +90,6 @@ def _as_dtypes(value: Any, through: set[np.dtype[Any]], dtype: np.dtype[Any]) ->
         return None
     converted = numbers.astype(dtype)
     return converted[0] if len(converted) == 1 else converted
-
-
-def _as_json(name: str, value: Any) -> Any:
-    """Return an attribute for JSON, NaN and infinities as text as in Zarr; None if it can't be."""
-    if name == "_FillValue" and isinstance(value, np.inexact):
-        # The encoding of xarray (xarray.backends.zarr.FillValueCoder).
-        parts = (value.real, value.imag) if isinstance(value, np.complexfloating) else (value,)
-        texts = [base64.standard_b64encode(struct.pack("<d", part)).decode() for part in parts]
-        return texts if len(texts) > 1 else texts[0]
-    if isinstance(value, np.ndarray | np.generic):
-        # netCDF writes single numbers as arrays of length 1.
-        value = value.item() if value.size == 1 else value.tolist()
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
-    with suppress(TypeError, ValueError):
-        return json.loads(json.dumps(value), parse_constant=str)
-    return None
-
-
-def _as_hdf5(value: Any) -> Any:
-    """Return an attribute for HDF5; None if HDF5 can't hold it."""
-    from oocdata.formats.hdf5.file import hdf5_library
-
-    if isinstance(value, dict):
-        return json.dumps(value)
-    with suppress(TypeError, ValueError, OSError, RuntimeError):
-        array = np.asarray(value)
-        if array.dtype.kind in "OSU":
-            texts = np.ravel(np.array(value, object)).tolist()
-            if not texts or not all(isinstance(text, str | bytes) for text in texts):
-                return None
-        converted = array.astype(object) if array.dtype.kind == "U" and array.ndim else value
-        with hdf5_library().File(io.BytesIO(), "w") as file:  # raises if HDF5 can't hold it
-            file.attrs["it"] = converted
-        return converted
-    return None
 
 
 def refuse_dtype(view: View, kind: Format) -> None:

@@ -20,8 +20,7 @@ from oocdata.errors import ArgumentError, UnsupportedDtypeError
 from oocdata.formats.opening import local_path
 from oocdata.formats.paths import is_url
 from oocdata.formats.patterns import common_ending
-from oocdata.index import as_count
-from oocdata.memory import DEFAULT_MEMORY, cache_share, lowered_limit
+from oocdata.memory import cache_share, memory_limit
 from oocdata.threads import cores
 from oocdata.tools.convert.metadata import Metadata, metadata_for, refuse_dtype
 from oocdata.tools.passes import block_sizes, chunk_rows
@@ -32,7 +31,7 @@ from oocdata.writers.placement import Placement
 from oocdata.writers.target import Target, format_by_suffix, target_key
 from oocdata.writers.upload import Upload
 
-__all__ = ["MEMORY", "Plan", "plan_of"]
+__all__ = ["Plan", "plan_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,6 @@ class Plan(Report):
     metadata: Metadata  # attributes and other metadata
     chosen_chunks: bool  # whether the chunks were chosen here, not by the caller
     decodes: float  # about how often a stored chunk is decoded
-    memory: int  # the limit of the process while it runs
     memory_bytes: int  # the most memory that the conversion adds to that of the process
     verify: bool
     about: Mapping[str, str]  # must be equal for a run to be resumed; empty: can't be resumed
@@ -68,7 +66,7 @@ class Plan(Report):
         if self.decodes > 1:
             order = (
                 f"chunks span many rows: each is decoded about {self.decodes:,.0f} times. More "
-                "memory needs fewer times (memory= in Python, --memory)"
+                "memory needs fewer times (ooc.set_memory, or OOCDATA_MEMORY in the environment)"
             )
         fields = {
             "from": f"{stored.path or 'memory'}{key}: {stored.format}, {stored.layout}{codec}",
@@ -141,9 +139,6 @@ class Plan(Report):
         return "; ".join(parts)
 
 
-MEMORY = DEFAULT_MEMORY
-"""Bytes of memory for data in flight, by default."""
-
 _LIBRARIES = 96 << 20
 """Bytes that h5py and the codecs take, and that allocators keep."""
 
@@ -156,7 +151,6 @@ def plan_of(
     chunks: int | Sequence[int] | None = None,
     shards: int | Sequence[int] | None = None,
     codec: str | None = None,
-    memory: int = MEMORY,
     verify: bool = False,
     overwrite: bool = False,
 ) -> Plan:
@@ -167,8 +161,7 @@ def plan_of(
             "them into arrays in `.map`, and write the arrays with ooc.create.",
             path=view.storage.path,
         )
-    bound = as_count("memory", memory, at_least=1 << 20)
-    destination = local_path(destination)
+    bound, destination = memory_limit(), local_path(destination)
     kind = format_by_suffix(destination)
     _check_apart(view, destination)
     source_key = view.storage.key
@@ -196,17 +189,17 @@ def plan_of(
         shard_bytes=min(SHARD_BYTES, bound // 4),
     )
     stored = replace(view, dtype=view.source.dtype)
-    with lowered_limit(bound):
-        rows, threads, ahead = block_sizes(stored, target.unit[0])
-        chunk = chunk_rows(stored).length
-        first = np.arange(min(1, len(stored)))
-        decoded = sum(chunks_of(stored.requests(first, Draw())).values())  # for one row
-        cached = chunk <= rows or decoded <= cache_share()
+    rows, threads, ahead = block_sizes(stored, target.unit[0])
+    chunk = chunk_rows(stored).length
+    first = np.arange(min(1, len(stored)))
+    decoded = sum(chunks_of(stored.requests(first, Draw())).values())  # for one row
+    cached = chunk <= rows or decoded <= cache_share()
     block = rows * max(view.spec.nbytes, stored.spec.nbytes)
     if 2 * block > bound:
         raise ArgumentError(
-            f"`memory` must hold {rows:,} whole row{'s' * (rows > 1)} twice, {size(2 * block)}, to "
-            f"write them; got {size(bound)}. Give more memory, or other axes as rows: `axis`."
+            f"memory must hold {rows:,} whole row{'s' * (rows > 1)} twice, {size(2 * block)}, to "
+            f"write them; its limit is {size(bound)}. Raise it (ooc.set_memory, or OOCDATA_MEMORY "
+            "in the environment), or take other axes as rows: `axis`."
         )
     encoding = 6 * cores() * prod(target.chunks or (0,)) * view.dtype.itemsize
     about = _identity(view)
@@ -220,7 +213,6 @@ def plan_of(
         metadata=metadata,
         chosen_chunks=chunks is None,
         decodes=1.0 if cached else chunk / rows,
-        memory=bound,
         # For reading; blocks, each with a copy while a thread works on it; and encoding.
         memory_bytes=bound * 3 // 4 + (ahead + 1 + 2 * threads) * block + encoding + _LIBRARIES,
         verify=verify,

@@ -36,7 +36,7 @@ _SPEED = 3
 
 @dataclass(frozen=True)
 class Clips:
-    """Clips of two flying digits; `count` is a multiple of 5."""
+    """Clips of two flying digits."""
 
     count: int
     frames: int = 20
@@ -56,17 +56,12 @@ class Clips:
         images: NDArray[np.float32] = np.asarray(datasets.load_digits().images / 16, np.float32)
         return images
 
-    def choice(self, clip: int) -> range:
-        """Return the digits that a clip may show; parts of a split have no digit in common."""
-        fifth, digits = clip * 5 // self.count, len(self.digits)
-        return range(fifth * digits // 5, (fifth + 1) * digits // 5)
-
     def render(self, clip: int) -> NDArray[np.float32]:
         """Return one clip, shape (frames, side, side), from 0 to 1."""
         rng = np.random.default_rng([self.seed, clip])
         frames = np.zeros(self.shape[1:], np.float32)
-        for number in rng.choice(self.choice(clip), _DIGITS_PER_CLIP):
-            digit = np.kron(self.digits[number], np.ones((_UPSCALE, _UPSCALE), np.float32))
+        for image in rng.choice(self.digits, _DIGITS_PER_CLIP):
+            digit = np.kron(image, np.ones((_UPSCALE, _UPSCALE), np.float32))
             field = np.pad(digit, (0, self.side - len(digit)))
             at, step = rng.integers(0, self.side, 2), rng.integers(-_SPEED, _SPEED + 1, 2)
             for time, frame in enumerate(frames):

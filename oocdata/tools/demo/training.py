@@ -12,7 +12,6 @@ from math import prod
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from oocdata.axes import row_axes
 from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows
 from oocdata.loader import Loader
@@ -52,11 +51,10 @@ class Subject:
         return self.batches(self.parts[0], shuffle=self.shuffle, seed=self.seed)
 
 
-def build(inputs: int, element: tuple[int, ...], letters: str, seed: int) -> keras.Model:
+def build(inputs: int, element: tuple[int, ...], seed: int) -> keras.Model:
     """Return a compiled model from ``(inputs, *element)`` to ``(1, *element)``.
 
-    It is convolutional for images, and otherwise dense; `letters` are the axes of the element, from
-    `oocdata.axes`.
+    It is convolutional over the last two axes if they are long enough for images, otherwise dense.
     """
     import keras
 
@@ -64,9 +62,8 @@ def build(inputs: int, element: tuple[int, ...], letters: str, seed: int) -> ker
     x = keras.Input((inputs, *element))
     last = x[:, -1:]
     features = keras.ops.concatenate([last, x[:, 1:] - x[:, :-1]], axis=1)
-    sides = [length for length, letter in zip(element, letters, strict=True) if letter in "HW"]
-    if len(sides) == 2 and min(sides) >= _SMALLEST_FRAME:
-        change = _convolutional(features, inputs, element, letters)
+    if len(element) >= 2 and min(element[-2:]) >= _SMALLEST_FRAME:
+        change = _convolutional(features, element[-2], element[-1], prod(element[:-2]))
     else:
         change = keras.layers.Flatten()(features)
         for _ in range(2):
@@ -78,23 +75,18 @@ def build(inputs: int, element: tuple[int, ...], letters: str, seed: int) -> ker
     return model
 
 
-def _convolutional(x: Any, inputs: int, element: tuple[int, ...], letters: str) -> Any:
+def _convolutional(x: Any, height: int, width: int, channels: int) -> Any:
     from keras import layers, ops
 
-    image_axes = [letters.index("H"), letters.index("W")]
-    height, width = (element[axis] for axis in image_axes)
-    others = [length for axis, length in enumerate(element) if axis not in image_axes]
-    # To (batch, height, width, channels); time and all other axes become channels.
-    x = ops.moveaxis(x, [axis + 2 for axis in image_axes], [1, 2])
-    x = layers.Reshape((height, width, inputs * prod(others)))(x)
+    # Time and all other axes become channels.
+    x = ops.moveaxis(layers.Reshape((-1, height, width))(x), 1, -1)
     x = layers.Conv2D(_FILTERS, 4, strides=2, padding="same", activation="relu")(x)
     for _ in range(2):
         x = layers.Conv2D(_FILTERS, 3, padding="same", activation="relu")(x)
-    x = layers.Conv2DTranspose(
-        prod(others), 4, strides=2, padding="same", kernel_initializer="zeros"
-    )(x)
-    x = layers.Reshape((height, width, *others))(x[:, :height, :width])  # odd sides grew by 1
-    return ops.moveaxis(x, [1, 2], [axis + 1 for axis in image_axes])
+    x = layers.Conv2DTranspose(channels, 4, strides=2, padding="same", kernel_initializer="zeros")(
+        x
+    )
+    return ops.moveaxis(x[:, :height, :width], -1, 1)  # odd sides grew by 1
 
 
 def train(
@@ -109,8 +101,7 @@ def train(
 
     spec: Any = subject.loader.spec
     inputs, *element = spec[0].shape[1:]
-    letters = row_axes(subject.frames).letters
-    model = build(inputs, tuple(element), letters, subject.seed)
+    model = build(inputs, tuple(element), subject.seed)
     val, test = (subject.batches(part[:_EVALUATED]).to_tf() for part in subject.parts[1:])
     copy_loss = model.evaluate(test, verbose=0)  # the untrained model copies the last frame
     ends: list[float] = []  # of steps; the first step compiles, and is not counted

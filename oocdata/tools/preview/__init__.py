@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
+
+import numpy as np
 
 from oocdata.axes import Axes
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.spec import leaves
 from oocdata.datasets.view import View
-from oocdata.errors import ArgumentError, EmptyError, SourceError
-from oocdata.index import as_count, as_positions
+from oocdata.errors import ArgumentError, EmptyError
+from oocdata.index import as_count
 from oocdata.threads import silent
-from oocdata.tools.libraries import PICTURES, check_picture
+from oocdata.tools.libraries import check_picture
 from oocdata.tools.opening import OpenArguments, Opening
 from oocdata.tools.preview.parts import listed, parts_of, view_of
 from oocdata.tools.preview.reading import (
     MOST_ELEMENTS,
-    Rows,
-    choose_positions,
     default_count,
     fitted,
     read,
@@ -48,7 +47,6 @@ class Preview(Report):
     labels: tuple[str, ...]  #: of each element; a single one for numbers, drawn as curves
     elements: tuple[tuple[Panel, ...], ...]
     scales: tuple[Scale, ...]  #: scales of colours and heights
-    unit: str | None  #: unit of the values, from the file
     notes: tuple[str, ...]  #: what was left out, is packed, or is a guess
 
     def __repr__(self) -> str:
@@ -64,7 +62,7 @@ class Preview(Report):
         number = f"{len(first_rows):,} {noun}{'s' * (len(first_rows) > 1)}"
         fields = [
             ("file", self.name),
-            ("array", self.array + (f", in {self.unit}" if self.unit else "")),
+            ("array", self.array),
             *(("axes", f"{name}: {text}" if name else text) for name, text in axes.items()),
             ("shown", f"{number}{':' if single else ', from rows'} {listed(first_rows)}"),
             *(("note", note) for note in self.notes),
@@ -110,7 +108,7 @@ class Preview(Report):
         oocdata.errors.MissingDependencyError
             If matplotlib isn't installed.
         """
-        target = check_picture(Path(path), PICTURES + FILMS)
+        target = check_picture(Path(path))
         self._write(target, target.suffix[1:].lower(), fps)
 
     def _write(self, target: Any, suffix: str, fps: float = 10.0) -> None:
@@ -132,12 +130,8 @@ def preview(
     target: Any,
     key: str | None = None,
     *,
-    rows: Rows = None,
     count: int | None = None,
-    next_frame: bool = False,
-    consecutive: bool = False,
     layout: str = "auto",
-    channel: int | Sequence[int] | None = None,
     **arguments: Unpack[OpenArguments],
 ) -> Preview:
     """Show a few elements of a dataset as pictures.
@@ -152,22 +146,15 @@ def preview(
         as a curve for each column, over the rows.
     key, **arguments
         As for `oocdata.open`.
-    rows : slice or sequence of int, optional
-        Positions: a range of which `count` are shown, or a list of at most 256 that are all shown,
-        without `count`.
     count : int, optional
-        Number of elements, at most 256; by default as many as give about 24 pictures, at most 12.
-        For numbers, which are drawn as curves, 2,048.
-    next_frame : bool
-        Show pairs of a row and the next one, and their difference.
-    consecutive : bool
-        Show the first `count` elements instead of evenly spread ones, as for a film.
+        Number of elements, evenly spread, at most 256; by default as many as give about 24
+        pictures, at most 12. For numbers, which are drawn as curves, 2,048. To choose elements,
+        give a part of the dataset: ``preview(view[100:148], count=48).save("film.gif")``.
     layout : str
         A letter for each axis of a row: H (y, downwards), W (x), C (channel), D (depth) or T
         (time); ``"auto"``: by the names in the file, or by lengths, see `oocdata.axes`.
-    channel : int or sequence of int, optional
-        The channels to show; by default the first ones. Three channels of uint8, or of floats from
-        0 to 1, are one colour image.
+        The first channels are shown; ``view[:, 40:44]`` shows others. Three channels of uint8, or
+        of floats from 0 to 1, are one colour image.
 
     Returns
     -------
@@ -176,7 +163,7 @@ def preview(
 
     Raises
     ------
-    oocdata.errors.ArgumentError, oocdata.errors.PositionError
+    oocdata.errors.ArgumentError
         If an argument breaks its rule.
     oocdata.errors.SourceError
         If the file can't be read.
@@ -185,40 +172,26 @@ def preview(
     --------
     >>> import numpy as np, oocdata as ooc
     >>> frames = ooc.open(np.arange(5 * 8 * 6).reshape(5, 8, 6))
-    >>> pictures = ooc.preview(frames, next_frame=True, count=2)
+    >>> pictures = ooc.preview(frames.next_frame(), count=2)
     >>> [panel.place for panel in pictures.elements[0]]
     ['x', 'y', 'y - x']
     >>> pictures.labels, pictures.axes["x"].letters
     (('rows 0, 1', 'rows 3, 4'), 'HW')
     """
     dataset = Opening.of(target, key, **arguments).numbers()
-    if next_frame:
-        if not isinstance(dataset, View):
-            raise ArgumentError(f"`next_frame` must be left out for {dataset!r}: it needs a View.")
-        dataset = dataset.next_frame()
     if len(dataset) == 0:
         raise EmptyError(f"a dataset must have an element to show; {dataset!r} has none.")
     if count is not None and as_count("count", count) > MOST_ELEMENTS:
         raise ArgumentError(f"`count` must be at most {MOST_ELEMENTS}; got {count}.")
-    parts = parts_of(dataset, layout, channel)
-    if rows is None or isinstance(rows, slice):
-        count = min(count or default_count(dataset, parts), len(dataset))
-        positions = choose_positions(dataset, count, rows, consecutive=consecutive)
-    elif count is not None:
-        raise ArgumentError(
-            f"`count` must be left out if `rows` is a list, which is shown in full; got {count}."
-        )
-    else:
-        positions = as_positions(rows, len(dataset))
-        if not 1 <= len(positions) <= MOST_ELEMENTS:
-            raise ArgumentError(
-                f"`rows` must name 1 to {MOST_ELEMENTS} positions; got {len(positions)}. "
-                "Give a range, from which some are chosen: 0:1000."
-            )
+    parts = parts_of(dataset, layout)
+    number = min(count or default_count(dataset, parts), len(dataset))
+    positions = np.linspace(0, len(dataset) - 1, number).round().astype(np.int64)
     parts = fitted(dataset, parts, len(positions))
     arrays = read(dataset, parts, positions)
     pictures = panels_of(dataset, parts, positions, arrays)
-    unit, notes = _unit(view_of(dataset))
+    view, notes = view_of(dataset), list[str]()
+    if view is not None and view.storage.packed:
+        notes.append(f"packed ({view.storage.packed}): shown as stored")
     notes += [note for part in parts for note in part.notes()]
     if any(part.dtype.kind == "c" for part in parts):
         notes.append("complex numbers are shown as their magnitude")
@@ -229,23 +202,8 @@ def preview(
         array=_array(dataset),
         axes={part.name: part.axes for part in parts},
         **pictures,
-        unit=unit,
         notes=tuple(dict.fromkeys(notes)),
     )
-
-
-def _unit(view: View | None) -> tuple[str | None, list[str]]:
-    """Return the unit of the values (CF conventions, 3.1), and a note if they are packed."""
-    if view is None:
-        return None, []
-    if view.storage.packed:  # the unit is that of the unpacked numbers
-        return None, [f"packed ({view.storage.packed}): shown as stored"]
-    try:
-        unit = view.storage.annotations().attributes.get("units")
-    except SourceError:  # a unit only labels a picture
-        return None, []
-    unit = unit.decode("utf-8", "replace") if isinstance(unit, bytes) else unit
-    return (str(unit) if isinstance(unit, str) and unit else None), []
 
 
 def _array(dataset: Dataset) -> str:

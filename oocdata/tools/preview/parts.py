@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from operator import index
 from typing import Any
 
 import numpy as np
@@ -33,13 +32,12 @@ class Part:
     name: str  # of the array in the element: "x", "y", a key, "" for a single array
     axes: Axes
     dtype: np.dtype[Any]
-    places: dict[str, Sequence[int]]  # positions shown along each axis, by letter, in axis order
+    places: dict[str, range]  # positions shown along each axis, by letter, in axis order
 
     @property
     def is_colour(self) -> bool:
         """Whether the channels can be red, green and blue."""
-        three_channels = self.axes.size("C") == _COLOURS and self.axes.kind == "image"
-        return three_channels and list(self.of_letter("C")) == [0, 1, 2]
+        return self.axes.size("C") == _COLOURS and self.axes.kind == "image"
 
     @property
     def panels(self) -> int:
@@ -52,15 +50,15 @@ class Part:
         """Bytes of an element that are read, including bytes between values that are shown."""
         count, is_run = self.dtype.itemsize, False
         for axis, places in enumerate(self.places.values()):
-            distance = int(np.abs(np.diff(places[:2])).sum()) * self.dtype.itemsize
+            distance = places.step * self.dtype.itemsize * (len(places) > 1)
             distance *= prod(self.axes.sizes[axis + 1 :])
             is_run = is_run or 0 < distance < _FAR_BYTES
             count *= self.axes.sizes[axis] if is_run else len(places)
         return count
 
-    def of_letter(self, letter: str) -> Sequence[int]:
-        """Return the positions shown along an axis; ``(0,)`` if there is no such axis."""
-        return self.places.get(letter, (0,))
+    def of_letter(self, letter: str) -> range:
+        """Return the positions shown along an axis; ``range(1)`` if there is no such axis."""
+        return self.places.get(letter, range(1))
 
     def words(self, **places: int) -> str:
         """Describe a place in an element: ``words(C=0)`` is ``"x, channel 0"``."""
@@ -68,7 +66,7 @@ class Part:
                  if self.axes.size(letter) > 1]  # fmt: skip
         return ", ".join(text for text in (self.name, *texts) if text)
 
-    def framed(self, cut: Callable[[Sequence[int]], Sequence[int]]) -> Part:
+    def framed(self, cut: Callable[[range], range]) -> Part:
         """Return the part with `cut` applied to its lines and columns."""
         places = {
             letter: cut(shown) if letter in "HW" else shown for letter, shown in self.places.items()
@@ -110,18 +108,8 @@ def named_leaves(tree: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         yield from named_leaves(branch, f"{name} {key}".strip())
 
 
-def parts_of(
-    dataset: Dataset, layout: str, channel: int | Sequence[int] | None
-) -> tuple[Part, ...]:
+def parts_of(dataset: Dataset, layout: str) -> tuple[Part, ...]:
     """Return the part to show of each array of an element."""
-    channels = None
-    if channel is not None:
-        try:
-            channels = [index(number) for number in np.atleast_1d(np.asarray(channel))]
-        except (TypeError, ValueError) as error:
-            raise ArgumentError(
-                f"`channel` must be a whole number, or a list of them; got {channel!r}."
-            ) from error
     view = view_of(dataset)
     names = view.names[len(view.axes) :] if view else None
     named = list(named_leaves(dataset.spec))
@@ -144,28 +132,16 @@ def parts_of(
     for name, leaf, axes in arrays:
         if pictures and axes.kind == "table":  # beside pictures, a row is a curve
             axes = replace(axes, letters="W")
-        part_channels = channels if "C" in axes.letters or len(arrays) == 1 else None
-        parts.append(_part(name, axes, leaf.dtype, part_channels, most))
+        parts.append(_part(name, axes, leaf.dtype, most))
     return tuple(parts)
 
 
-def _part(
-    name: str, axes: Axes, dtype: np.dtype[Any], channels: Sequence[int] | None, most: int
-) -> Part:
+def _part(name: str, axes: Axes, dtype: np.dtype[Any], most: int) -> Part:
     """Choose the first channels and evenly spread slices, for at most about `most` pictures."""
     number = axes.size("C")
-    chosen: Sequence[int] = range(min(number, _MOST_COLUMNS if axes.kind == "table" else most))
-    if channels is not None:
-        if axes.channel is None:
-            raise ArgumentError(
-                f"`channel` must be left out without a channel axis; got {list(channels)} for axes "
-                f"{axes}. Name the axes with `layout`."
-            )
-        if not channels or not all(-number <= channel < number for channel in channels):
-            raise ArgumentError(f"`channel` must be below {number}; got {list(channels)}.")
-        chosen = tuple(channel % number for channel in channels)
-    elif number == _COLOURS:
-        chosen = range(number)
+    chosen = range(number)
+    if number != _COLOURS:
+        chosen = chosen[: _MOST_COLUMNS if axes.kind == "table" else most]
     is_colour = axes.kind == "image" and number == _COLOURS and dtype == np.uint8
     left = most if is_colour and len(chosen) == number else max(1, most // len(chosen))
     places = {"C": chosen}

@@ -1,4 +1,4 @@
-"""Choose the elements to show, and read them within bounds on memory and bytes read.
+"""Choose how much to show, and read it within bounds on memory and bytes read.
 
 At most `VALUES` values are kept, and about `READ_BYTES` read, so lines and columns of large frames
 are skipped. Chunks of at most `DECODED_BYTES` are decoded, or those of three elements: by default
@@ -21,11 +21,9 @@ from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.spec import leaves
 from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows
-from oocdata.errors import ArgumentError
-from oocdata.index import slice_range
 from oocdata.tools.preview.parts import Part, canonical, comparable, view_of
 
-__all__ = ["MOST_ELEMENTS", "Rows", "choose_positions", "default_count", "fitted", "read"]
+__all__ = ["MOST_ELEMENTS", "default_count", "fitted", "read"]
 
 VALUES = 8 * 2**20
 READ_BYTES = 128 * 2**20
@@ -37,8 +35,6 @@ _FEWEST = 3
 _BATCH_BYTES = 64 * 2**20
 _LARGEST = 1e150
 """The largest number to draw; its square is finite."""
-
-Rows = slice | Sequence[int] | None
 
 
 def default_count(dataset: Dataset, parts: Sequence[Part]) -> int:
@@ -94,23 +90,8 @@ def _cut(dataset: Dataset, parts: Sequence[Part]) -> Dataset:
     if view is None or not view.element:
         return dataset
     axes = [*parts[0].places.values()][-len(view.element) :]  # without the time axis of windows
-    cuts = (slice(at.start, at.stop, at.step) if isinstance(at, range) else list(at) for at in axes)
-    cut = view[:, *cuts]
+    cut = view[:, *(slice(at.start, at.stop, at.step) for at in axes)]
     return replace(dataset, views=(cut,)) if isinstance(dataset, Windows) else cut
-
-
-def choose_positions(
-    dataset: Dataset, count: int, rows: slice | None, *, consecutive: bool
-) -> Ints:
-    """Return `count` positions of a range: consecutive ones, or evenly spread ones."""
-    allowed = range(len(dataset)) if rows is None else slice_range(range(len(dataset)), rows)
-    if len(allowed) == 0:
-        bounds = [] if rows is None else [rows.start, rows.stop, *filter(None, [rows.step])]
-        text = ":".join("" if bound is None else str(bound) for bound in bounds)
-        raise ArgumentError(f"`rows` must hold a position below {len(dataset):,}; got {text}.")
-    number = min(count, len(allowed))
-    places = np.arange(number) if consecutive else np.linspace(0, len(allowed) - 1, number).round()
-    return allowed.start + allowed.step * np.unique(places).astype(np.int64)
 
 
 def read(dataset: Dataset, parts: Sequence[Part], positions: Ints) -> list[NDArray[np.float64]]:

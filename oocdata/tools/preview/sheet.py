@@ -88,7 +88,7 @@ def sheet(preview: Preview) -> Figure:
             axes: Any = figure.add_subplot(grid[line, column * in_group + at])
             # Panels with the same axes are labelled once.
             panel_axes = panel.kind == "curve", panel.x, panel.y
-            _draw(axes, panel, is_corner and panel_axes not in labelled, preview.unit)
+            _draw(axes, panel, is_corner and panel_axes not in labelled)
             labelled.append(panel_axes)
             texts = [label if len(group) == 1 else "", panel.place if single or line == 0 else ""]
             title = ", ".join(filter(None, texts))
@@ -99,7 +99,7 @@ def sheet(preview: Preview) -> Figure:
     if coloured:
         grid = halves[1].subgridspec(bar_lines, in_line, wspace=0.1)
         for number, scale in enumerate(coloured):
-            _draw_scale(figure.add_subplot(grid[divmod(number, in_line)]), scale, preview.unit)
+            _draw_scale(figure.add_subplot(grid[divmod(number, in_line)]), scale)
     return figure
 
 
@@ -116,7 +116,7 @@ def _grid(groups: Sequence[Sequence[Panel]]) -> tuple[int, float]:
     return columns, min(max(panel_height(columns), _SMALLEST), _LARGEST)
 
 
-def _draw(axes: Any, panel: Panel, labelled: bool, unit: str | None) -> None:
+def _draw(axes: Any, panel: Panel, labelled: bool) -> None:
     """Draw a panel; if `labelled`, with the names of its axes and ticks."""
     (x, across), (y, down) = panel.x, panel.y
     axes.tick_params(labelsize=_POINTS - 1, length=2, pad=1.5)
@@ -125,7 +125,6 @@ def _draw(axes: Any, panel: Panel, labelled: bool, unit: str | None) -> None:
         if not labelled:
             axes.set_xticks([])
         axes.set_xlabel(x if labelled else "", fontsize=_POINTS, parse_math=False)
-        axes.set_ylabel(unit or "", fontsize=_POINTS, parse_math=False)
         return
     axes.imshow(
         colours(panel.scale, panel.values),
@@ -157,14 +156,13 @@ def _draw_curves(axes: Any, panel: Panel) -> None:
     axes.yaxis.get_offset_text().set_fontsize(_POINTS - 1)
 
 
-def _draw_scale(axes: Any, scale: Scale, unit: str | None) -> None:
+def _draw_scale(axes: Any, scale: Scale) -> None:
     """Draw the colour bar of a scale."""
-    name = f"{scale.label or 'values shown'}" + (f" [{unit}]" if unit else "")
     norm = matplotlib("colors").Normalize(scale.low, scale.high)
     colours_of = matplotlib("cm").ScalarMappable(norm, scale.colormap)
     bar = {"orientation": "horizontal", "extend": "both", "extendfrac": 0.03}
     axes.figure.colorbar(colours_of, cax=axes, **bar)
-    axes.set_title(name, fontsize=_POINTS, pad=2, parse_math=False)
+    axes.set_title(scale.label or "values shown", fontsize=_POINTS, pad=2, parse_math=False)
     axes.tick_params(labelsize=_POINTS - 1, length=2, pad=1.5)
     axes.locator_params(axis="x", nbins=4)
     axes.xaxis.get_offset_text().set_fontsize(_POINTS - 1)

@@ -14,7 +14,7 @@ from oocdata.axes import axes_of, row_axes
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows
-from oocdata.errors import ArgumentError
+from oocdata.errors import ArgumentError, UnsupportedDtypeError
 from oocdata.tools.opening import OpenArguments, Opening, describe_rows
 from oocdata.tools.passes import Block, each_block, spec_of_one_array
 from oocdata.tools.stats.moments import Summary
@@ -53,8 +53,7 @@ def stats(
     channels : int, str or None
         The axis of the channels, counted with the axis of rows (1 for NCHW, -1 for NHWC), or its
         name in the file. None: no channels. "auto": by names and lengths, see `oocdata.axes`; each
-        column of a table is a channel. The result says which axis was taken, and why. The channels
-        of complex numbers are their real and imaginary parts.
+        column of a table is a channel. The result says which axis was taken, and why.
     duplicates : bool
         Whether to look for rows with the same bits, by a hash of 128 bits (XXH3); matches are not
         verified. Takes 16 bytes of memory a row, and up to 64 at the end. Above ten million rows
@@ -72,12 +71,14 @@ def stats(
     ------
     oocdata.errors.ArgumentError
         If elements are not one array, or there is no such axis.
+    oocdata.errors.UnsupportedDtypeError
+        If they are not real numbers.
     oocdata.errors.SourceError
         If a row can't be read.
 
     Notes
     -----
-    The statistics are of the finite values; NaN, NaT and infinities are counted separately. The
+    The statistics are of the finite values; NaN and infinities are counted separately. The
     variance is that of the population (divided by n), as in NumPy and Keras. Sums are in float64,
     see `oocdata.tools.stats.moments`; minimum and maximum of integers are exact.
 
@@ -98,8 +99,14 @@ def stats(
     dataset = source.numbers()
     spec = spec_of_one_array(dataset)
     shape = (len(dataset), *cast("tuple[int, ...]", spec.shape))
-    axis, reason = _channel_axis(dataset, shape, spec.dtype, channels)
-    channel_count = 1 if axis is None else (*shape, 2)[axis]
+    if spec.dtype.kind == "c" or (isinstance(dataset, View) and dataset.unit):
+        raise UnsupportedDtypeError(
+            "statistics must be of real numbers; these are "
+            f"{'complex' if spec.dtype.kind == 'c' else 'dates'}. Convert them in `.map`, e.g. to "
+            "magnitudes or to days since the first one."
+        )
+    axis, reason = _channel_axis(dataset, shape, channels)
+    channel_count = 1 if axis is None else shape[axis]
     too_small = spec.nbytes <= spec.dtype.itemsize  # one number is constant, and often repeated
     not_compared = ""
     if too_small:
@@ -108,7 +115,6 @@ def stats(
         not_compared = "turned off"
     elif len(dataset) > MOST_ROWS:
         not_compared = f"there are more than {MOST_ROWS:,} rows"
-    unit = dataset.unit if isinstance(dataset, View) else ""
     hashes = np.empty((0 if not_compared else len(dataset), 2), np.uint64)
 
     def summarise(block: Block) -> tuple[Summary, NDArray[np.int64]]:
@@ -116,12 +122,9 @@ def stats(
         if not not_compared:
             hashes[block.rows.start : block.rows.stop] = fingerprints(values)
         constant = np.empty(0, np.int64) if too_small else constant_rows(values)
-        if values.dtype.kind == "c":  # real and imaginary parts become channels, on a last axis
-            values = values.view(values.real.dtype).reshape(*values.shape, 2)
-        values = values.view(unit) if unit else values
         return Summary.of(values, axis), constant + block.rows.start
 
-    by_channel = Summary.empty(channel_count, np.empty(0, spec.dtype).real.dtype)
+    by_channel = Summary.empty(channel_count, spec.dtype)
     constant, constant_shown = 0, list[int]()
     with closing(each_block(dataset, summarise, label="reading" if progress else "")) as blocks:
         for summary, rows in blocks:
@@ -148,22 +151,13 @@ def stats(
         overall=overall.pooled(),
         rows=found,
         packed=dataset.storage.packed if isinstance(dataset, View) else "",
-        unit=unit,
     )
 
 
 def _channel_axis(
-    dataset: Dataset, shape: tuple[int, ...], dtype: np.dtype[Any], channels: int | str | None
+    dataset: Dataset, shape: tuple[int, ...], channels: int | str | None
 ) -> tuple[int | None, str]:
     """Return the axis of the channels, counted with the axis of rows, and the reason."""
-    if dtype.kind == "c":
-        if channels != "auto":
-            raise ArgumentError(
-                "`channels` must be left out for complex numbers, whose channels are the real and "
-                f"the imaginary parts; got {channels!r}. For others, split them in `.map`, and "
-                "give stats the result."
-            )
-        return len(shape), "the real and the imaginary parts"
     if channels is None:
         return None, "as given"
     axes = row_axes(dataset) if isinstance(dataset, View) else axes_of(shape[1:])

@@ -65,10 +65,7 @@ class Summary(Report):
 
     @classmethod
     def of(cls, block: NDArray[Any], axis: int | None) -> Summary:
-        """Return the statistics of each channel of a C-contiguous array.
-
-        Of bool, int or float numbers; or of dates as integers, where NaT counts as NaN.
-        """
+        """Return the statistics of each channel of a C-contiguous array of real numbers."""
         outer = 1 if axis is None else prod(block.shape[:axis])
         channels = 1 if axis is None else block.shape[axis]
         if not block.size:
@@ -155,10 +152,12 @@ class Summary(Report):
         """Return numbers, or lists of numbers, for ``json.dumps``; None if not finite."""
         return {name: plain(np.asarray(getattr(self, name))) for name in _JSON_KEYS}
 
-    def cells(self, name: str, damaged: bool, unit: str = "") -> list[str]:
-        """Return the statistics of a single channel as cells of a table; dates have a `unit`."""
-        mean, low, high = (_number_text(number, unit) for number in (self.mean, self.min, self.max))
-        texts = [mean, _number_text(self.std), low, high] if self.finite else ["-"] * 4
+    def cells(self, name: str, damaged: bool) -> list[str]:
+        """Return the statistics of a single channel as cells of a table."""
+        texts = ["-"] * 4
+        if self.finite:
+            numbers: tuple[Any, ...] = (self.mean, self.std, self.min, self.max)
+            texts = [str(n) if n.dtype.kind in "iu" else f"{n:.6g}" for n in numbers]
         return [name, *texts, *([f"{self.count - self.finite:,}"] if damaged else [])]
 
 
@@ -178,22 +177,12 @@ def _of_piece(piece: NDArray[Any]) -> Summary:
     """Return the statistics of a piece, shape (rows, channels, inner)."""
     channels = piece.shape[1]
     stored = np.ascontiguousarray(piece.swapaxes(0, 1)).reshape(channels, -1)
-    is_missing = np.zeros((), np.bool_)
-    if stored.dtype.kind in "mM":
-        is_missing, stored = np.isnat(stored), stored.view(np.int64)
     values = stored.astype(np.float64)
     nan = inf = np.zeros(channels, np.int64)
     count = nan + values.shape[1]
     low, high = stored.min(axis=1), stored.max(axis=1)
     finite = None
-    if is_missing.any():
-        finite = ~is_missing
-        nan = is_missing.sum(axis=1)
-        limits = np.iinfo(np.int64)
-        low = stored.min(axis=1, where=finite, initial=limits.max)
-        high = stored.max(axis=1, where=finite, initial=limits.min)
-        values[is_missing] = 0.0
-    elif stored.dtype.kind == "f" and not (np.isfinite(low).all() and np.isfinite(high).all()):
+    if stored.dtype.kind == "f" and not (np.isfinite(low).all() and np.isfinite(high).all()):
         finite = np.isfinite(values)
         nan = np.isnan(values).sum(axis=1)
         inf = count - finite.sum(axis=1) - nan
@@ -211,9 +200,3 @@ def _of_piece(piece: NDArray[Any]) -> Summary:
         squares = np.maximum(values.sum(axis=1) - number * error**2, 0.0)
     kind = _range_dtype(piece.dtype)
     return Summary(count, nan, inf, low.astype(kind), high.astype(kind), mean, error, squares)
-
-
-def _number_text(value: Any, unit: str = "") -> str:
-    if unit and np.isfinite(value):
-        return str(np.array(round(float(value)) if value.dtype.kind == "f" else value).view(unit))
-    return str(value) if isinstance(value, np.integer) else f"{value:.6g}"

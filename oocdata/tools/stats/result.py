@@ -50,20 +50,12 @@ class Stats(Report):
     read: str  #: the rows that were read, in words
     shape: tuple[int, ...]  #: ``(rows, *element)``
     dtype: str
-    #: The axis of the channels in `shape`; for the real and imaginary parts of complex numbers, one
-    #: behind its last axis.
-    axis: int | None
+    axis: int | None  #: the axis of the channels in `shape`
     axis_reason: str  #: why this axis
     channels: Summary  #: of each channel; without an axis of channels, of a single one
     overall: Summary  #: of all values, shape ``()``
     rows: NotableRows  #: constant and repeated rows, by their position in the dataset
     packed: str = ""  #: how the file packs its numbers; the statistics are of the packed numbers
-    unit: str = ""  #: ``"datetime64[ns]"`` for dates; the statistics are of their integers
-
-    @property
-    def is_complex(self) -> bool:
-        """Whether the channels are the real and the imaginary parts."""
-        return self.axis == len(self.shape)
 
     @property
     def _summary(self) -> Summary:
@@ -112,7 +104,7 @@ class Stats(Report):
         shape = () if axis is None else (-1,) + (1,) * (-axis - 1)
         mean = self.mean.reshape(shape)
         scale = (1.0 / np.where(std > np.finfo(np.float64).tiny, std, 1.0)).reshape(shape)
-        return Scaling(mean, scale, np.zeros_like(mean), self._element, axis)
+        return Scaling(mean, scale, np.zeros_like(mean), self.shape[1:], axis)
 
     def normalization(self) -> dict[str, Any]:
         """Return ``axis``, ``mean`` and ``variance`` for ``keras.layers.Normalization(**…)``.
@@ -135,13 +127,8 @@ class Stats(Report):
         return {"axis": axis, "mean": mean, "variance": variance}
 
     @property
-    def _element(self) -> tuple[int, ...]:
-        """The shape of a row; complex numbers add an axis of real and imaginary parts."""
-        return (*self.shape[1:], 2) if self.is_complex else self.shape[1:]
-
-    @property
     def _axis_from_end(self) -> int | None:
-        return None if self.axis is None else self.axis - 1 - len(self._element)
+        return None if self.axis is None else self.axis - len(self.shape)
 
     def _check(self) -> None:
         not_finite = np.flatnonzero(~np.isfinite(np.atleast_1d(self.variance)))
@@ -161,19 +148,18 @@ class Stats(Report):
         pairs = [f"{row:,} (as {earlier:,})" for row, earlier in rows.repeats_shown]
         many = "s" * (self.shape[0] != 1)
         size = f"{self.shape[0]:,} " + (f"row{many} of {element}" if element else f"number{many}")
-        unit = f" ({self.unit})" if self.unit else ""
-        guessed = len(self.shape) > 1 and self.axis_reason != "as given" and not self.is_complex
+        guessed = len(self.shape) > 1 and self.axis_reason != "as given"
         channels = f"{len(self.channels.count):,}, along axis {self.axis} ({self.axis_reason})"
         channels = f"none: {self.axis_reason}" if self.axis is None else channels
-        overall, missing = self.overall, "NaT" if self.unit else "NaN"
+        overall = self.overall
         values = f"{overall.count:,}, all finite" if overall.count else "none"
         if overall.finite < overall.count:
             values = (
-                f"{overall.count:,}: {overall.nan:,} {missing}, {overall.inf:,} infinite; the "
+                f"{overall.count:,}: {overall.nan:,} NaN, {overall.inf:,} infinite; the "
                 f"statistics below are of the other {overall.finite:,}"
             )
         fields = [
-            ("array", f"{self.name}: {size} {self.dtype}{unit}"),
+            ("array", f"{self.name}: {size} {self.dtype}"),
             ("read", self.read),
             ("packed", self.packed and f"{self.packed}: statistics are of the numbers as stored"),
             ("channels", channels + ". To change: --channels AXIS (channels= in Python)" * guessed),
@@ -185,8 +171,7 @@ class Stats(Report):
             ),
         ]
         lines = [labelled(label, text) for label, text in fields if text]
-        integers = ", of the integers" if self.unit else ""
-        divisor = f"std is that of the population (divided by n){integers}."
+        divisor = "std is that of the population (divided by n)."
         return "\n".join([*lines, "", self._table(), "", divisor])
 
     def _rows_text(self, count: int | None, property_text: str, rows: list[str]) -> str:
@@ -199,12 +184,9 @@ class Stats(Report):
 
     def _table(self) -> str:
         damaged = bool(self.overall.finite != self.overall.count)
-        rows = []
-        if self.axis is not None:
-            for number in range(min(_MOST_CHANNELS, len(self.channels.count))):
-                name = ("real", "imaginary")[number] if self.is_complex else str(number)
-                rows.append(self.channels[number].cells(name, damaged, self.unit))
-        rows.append(self.overall.cells("all", damaged, self.unit))
+        shown = 0 if self.axis is None else min(_MOST_CHANNELS, len(self.channels.count))
+        rows = [self.channels[number].cells(str(number), damaged) for number in range(shown)]
+        rows.append(self.overall.cells("all", damaged))
         header = ["", "mean", "std", "min", "max", *(["not finite"] if damaged else [])]
         left = len(self.channels.count) - _MOST_CHANNELS
         more = f"\n… {left:,} more channels: --json, in Python .channels" if left > 0 else ""

@@ -16,6 +16,9 @@ _PIECE = 2**15
 """Values processed at a time: a quarter of a MiB as float64, which stays in the cache."""
 
 
+_HINT = "Scale the array that has these statistics: `.map(lambda x, y: (scaling(x), y))`."
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Scaling:
     """``(x - before) * scale + after``, in float64 and rounded once; made by `Stats`.
@@ -77,30 +80,19 @@ class Scaling:
         if len(kinds) > 1:
             raise ArgumentError(
                 f"arrays scaled in one call must be of the same rows; got {_describe(checked)}. "
-                "Scale only the array that has these statistics: "
-                "`.map(lambda x, y: (scaling(x), y))`."
+                f"{_HINT}"
             )
         scaled = tuple(self._scaled(array) for array in checked)
         return scaled if len(scaled) != 1 else scaled[0]
 
     def _checked(self, array: Any) -> NDArray[Any]:
-        if isinstance(array, dict):
-            raise ArgumentError(
-                f"a scaled batch must be an array; got a dict of {', '.join(map(repr, array))}. "
-                '`.map(lambda batch: {**batch, "x": scaling(batch["x"])})` scales one of them.'
-            )
         values = np.asarray(array)
-        if values.dtype.kind not in "biuf":
-            raise ArgumentError(
-                f"a scaled batch must hold real numbers; got {values.dtype}. Split complex numbers "
-                "in `.map` first, and take the statistics of the result."
-            )
-        too_few_axes = values.ndim < len(self.element)
-        if too_few_axes or (self.axis and values.shape[self.axis] != self.element[self.axis]):
+        unlike = values.dtype.kind not in "biuf" or values.ndim < len(self.element)
+        if unlike or (self.axis and values.shape[self.axis] != self.element[self.axis]):
             channels = "" if self.axis is None else f" with channels on axis {self.axis}"
             raise ArgumentError(
-                f"a scaled batch must consist of rows of {self.element}{channels}; got "
-                f"{_describe([values])}. Take the statistics of the same array."
+                f"a scaled batch must consist of rows of {self.element} real numbers{channels}; "
+                f"got {_describe([values])}. {_HINT}"
             )
         return values
 

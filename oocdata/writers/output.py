@@ -1,0 +1,163 @@
+"""Write an array from its lock to its final path, and resume one that was stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from numpy.typing import NDArray
+
+from oocdata.errors import SourceError
+from oocdata.writers.disk import write_json
+from oocdata.writers.lock import Lock
+from oocdata.writers.placement import Placement
+from oocdata.writers.storage import Storage
+from oocdata.writers.target import Target
+from oocdata.writers.upload import Upload
+
+__all__ = ["Output"]
+
+SAVE_BYTES = 256 << 20
+"""Bytes of rows after which the array is synced, and the journal written."""
+
+
+class Output:
+    """An array under construction, which nobody else may write meanwhile.
+
+    With `about`, texts that identify what is written, a journal says how many rows are safe on the
+    disk. A later output with an equal `about` goes on with these `done` rows; otherwise `anew` says
+    why an earlier array is not continued. Without texts (an empty `about`) none ever is.
+    """
+
+    def __init__(
+        self, target: Target, placement: Placement | Upload, about: Mapping[str, str] | None = None
+    ) -> None:
+        self._target, self._placement, self._about = target, placement, about
+        self._journal = os.path.join(placement.folder, "journal")
+        self._unsaved, self._is_complete = 0, False
+        self.done, self.anew = 0, ""
+        self._storage: Storage | None = None
+        self._lock = Lock(placement)
+        try:
+            self._storage = self._resumed() or self._begun()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def storage(self) -> Storage:
+        """The array in its format."""
+        assert self._storage is not None
+        return self._storage
+
+    def _begun(self) -> Storage:
+        self.done = 0
+        self._placement.begin()
+        return self._placement.storage(self._target)
+
+    def _resumed(self) -> Storage | None:
+        """Return the array of an earlier process, or None and set `anew`, if there was one."""
+        if self._about is None or not os.path.exists(self._journal):
+            return None
+        try:
+            with open(self._journal, encoding="utf-8") as file:
+                journal = json.load(file)
+            saved, done, placing = journal["about"], int(journal["done"]), int(journal["placing"])
+            changed = [name for name, now in self._about.items() if saved.get(name) != now]
+        except (ValueError, KeyError, TypeError, AttributeError):
+            self.anew = "its journal is damaged"
+            return None
+        if not self._about:
+            self.anew = "changes of its source can't be detected"
+        elif changed:
+            self.anew = f"{changed[0]} has changed"
+        elif not done:
+            self.anew = "it had saved nothing yet"
+        elif placing not in (0, self._placement.inode):
+            # The result was exchanged with the old array, which is in the folder now.
+            self.anew = "its result is in place already"
+        else:
+            self.done = done
+            try:
+                return self._placement.storage(self._target, resume=True)
+            except (SourceError, OSError, KeyError, ValueError) as error:
+                self.anew = f"its result is damaged ({error})"
+        return None
+
+    def write(self, first: int, rows: NDArray[Any]) -> None:
+        """Write rows from row `first` on, after all earlier rows; see `Storage.write`."""
+        self.storage.write(first, rows)
+        self._unsaved += rows.nbytes
+        if self._unsaved >= SAVE_BYTES:
+            self._save(first + len(rows))
+
+    def _save(self, done: int) -> None:
+        if self._about is not None:
+            self.storage.save()
+            self.note(done)
+        self._unsaved = 0
+
+    def note(self, done: int, placing: int = 0) -> None:
+        """Write to the journal how many rows are safe, and the inode of a result to be renamed."""
+        self.done = done
+        if self._about is not None:
+            node = {"about": dict(self._about), "done": done, "placing": placing}
+            write_json(self._journal, node)
+
+    def finish(self, rows: int, verify: Callable[[], None] = lambda: None) -> int:
+        """Complete the array with so many rows, verify it, and move it into place.
+
+        Return the bytes that it takes where it is stored.
+        """
+        placement = self._placement
+        if self._unsaved:
+            self._save(rows)
+        self._lock.check()
+        self.storage.close(rows)
+        if placement.on_disk:
+            verify()
+            self._lock.check()
+        self.note(rows, placement.inode)
+        if not placement.on_disk:  # an array in a store can be read only in its place
+            placement.place()
+            try:
+                verify()
+            except BaseException:
+                placement.withdraw()
+                raise
+        self.storage.abandon()
+        stored = placement.stored_bytes()
+        if placement.on_disk:
+            self._place(placement)
+        placement.remove()
+        return stored
+
+    def _place(self, placement: Placement) -> None:
+        """Rename the complete array; if that fails, keep it: it may have taken hours to make."""
+        inode = placement.inode
+        try:
+            placement.place()
+        except Exception as error:
+            if placement.inode != inode:  # the rename has succeeded
+                raise
+            self._is_complete = True
+            raise SourceError(
+                f"a complete array must get its name; {error} It was kept as '{placement.result}': "
+                "rename that, before you write another one.",
+                path=placement.path,
+            ) from error
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether what is written stays after `close`: it is complete, or can be resumed."""
+        return self._is_complete or bool(self.done and self._about)
+
+    def close(self) -> None:
+        """End writing, and delete what is written unless it is kept."""
+        if self._storage is not None:
+            self._storage.abandon()
+        if self._lock.held() and not self.is_kept:  # another process may have the folder by now
+            self._placement.remove()
+        self._lock.close()
