@@ -177,6 +177,7 @@ class Link(AnswerBudget):
                 done.cancel()
             elif not done.done():
                 done.set_result(task.result()) if error is None else done.set_exception(error)
+            self.serve()  # an answer may be given up for a request that a reader waits for
 
         request.task = self._loop.create_task(self._until_end(request.fetch))
         request.task.add_done_callback(pass_on)
