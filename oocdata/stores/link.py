@@ -77,8 +77,6 @@ class Traffic:
 
     requests: int = 0  #: with retries
     nbytes: int = 0  #: of answers
-    again: int = 0  #: retries
-    most: int = 0  #: the largest number of requests in flight
     #: seconds with a request in flight, up to when one last began or ended
     busy: float = 0.0
 
@@ -247,7 +245,6 @@ class Link(AnswerBudget):
                     if missing_ok and isinstance(final, MissingFileError):
                         return None
                     raise final from None
-            self.traffic.again += 1
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # no cryptography
             pause = min(2 * pause, _LONGEST_PAUSE)
             timeout = max(timeout, min(2 * timeout, _LONGEST_TIMEOUT))
@@ -259,7 +256,6 @@ class Link(AnswerBudget):
         self.traffic.busy += now - self._since if self._in_flight else 0.0
         self._since = now
         self._in_flight += change
-        self.traffic.most = max(self.traffic.most, self._in_flight)
 
     def _tracked(self, awaitable: Any) -> Any:
         """Remember an awaitable of the client, for as long as the client's threads refer to it.

@@ -86,16 +86,6 @@ class SharedRequests(ABC):
                 stack.enter_context(self._requested(runs, ranges_to_fetch, self.folder))
             yield link()
 
-    def fetch_all(self, wanted: Sequence[Fetch]) -> int:
-        """Fetch runs, drop them, and return their bytes; see `RemoteFile`."""
-        runs, nbytes = _unique(runs_of(wanted)), 0
-        with self._requested(runs, self._to_fetch(runs, None), None) as requests:
-            for request in requests.each.values():
-                answer = link().take(request)
-                nbytes += 0 if answer is None else len(answer.data)
-                link().drop(request)
-        return nbytes
-
     @contextmanager
     def _requested(
         self, runs: Pieces, ranges_to_fetch: Ranges, folder: Any, *, at_once: bool = False
