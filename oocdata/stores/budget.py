@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from oocdata.memory import scratch_share
+from oocdata.threads import fork_safe
 
 __all__ = ["AnswerBudget", "Request"]
 
@@ -72,7 +73,7 @@ class AnswerBudget:
         self._waiting: tuple[dict[Request[Any], None], ...] = {}, {}
         #: Answers that were read to the end, the first one first.
         self._read: dict[Request[Any], None] = {}
-        self._lock = threading.Lock()
+        self._lock = fork_safe(threading.Lock())
 
     def begin(self, request: Request[Any]) -> None:
         """Start fetching an answer, for which room was granted."""

@@ -40,6 +40,7 @@ from oocdata.stores.answers import (
 from oocdata.stores.budget import AnswerBudget, Request
 from oocdata.stores.interrupts import Interrupts
 from oocdata.stores.user_stores import FsspecClient
+from oocdata.threads import fork_safe
 
 if TYPE_CHECKING:
     from oocdata.stores.address import Address
@@ -319,7 +320,7 @@ def _end_error() -> SourceError:
 
 
 _link: Link | None = None
-_creation_lock = threading.Lock()
+_creation_lock = fork_safe(threading.Lock())
 
 
 def link() -> Link:
@@ -337,13 +338,10 @@ def link() -> Link:
     return _link
 
 
-def _new_lock_after_fork() -> None:
+def _stop_after_fork() -> None:
     # The link itself stays: the client's threads are gone, and `Link.check` raises.
-    global _creation_lock
-    _creation_lock = threading.Lock()
     if _link is not None:
-        _link._lock = threading.Lock()
         _link.interrupts.stop()
 
 
-os.register_at_fork(after_in_child=_new_lock_after_fork)
+os.register_at_fork(after_in_child=_stop_after_fork)
