@@ -11,11 +11,14 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakSet
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
-__all__ = ["cached_property", "cores", "holds_hdf5", "in_order", "in_threads", "silent"]
+__all__ = [
+    "cached_property", "cores", "fork_safe", "holds_hdf5", "in_order", "in_threads", "silent",
+]  # fmt: skip
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
@@ -103,7 +106,31 @@ def holds_hdf5() -> bool:
     return bool(owned is not None and owned())
 
 
-_silent = threading.RLock()
+_Lock = TypeVar("_Lock")
+
+_locks: WeakSet[Any] = WeakSet()
+"""Locks that are free in a fork."""
+
+
+def fork_safe(lock: _Lock) -> _Lock:
+    """Return a lock that will be free in a fork, where a thread that may hold it does not exist.
+
+    Examples
+    --------
+    >>> lock = fork_safe(threading.Lock())
+    """
+    _locks.add(lock)
+    return lock
+
+
+def _free_after_fork() -> None:
+    for lock in list(_locks):
+        lock._at_fork_reinit()  # as the standard library does
+
+
+os.register_at_fork(after_in_child=_free_after_fork)
+
+_silent = fork_safe(threading.RLock())
 
 
 @contextmanager
@@ -120,11 +147,3 @@ def silent(*messages: str) -> Iterator[None]:
         for message in messages:
             warnings.filterwarnings("ignore", message=message)
         yield
-
-
-def _reset_after_fork() -> None:
-    global _silent
-    _silent = threading.RLock()  # a thread of the parent may have held it
-
-
-os.register_at_fork(after_in_child=_reset_after_fork)

@@ -69,10 +69,6 @@ class RemoteFile(Hashable, Protocol):
         """Return the cost of requests."""
         ...
 
-    def fetch_all(self, requests: Sequence[Fetch]) -> int:
-        """Fetch and discard bytes, to measure the link; return how many arrived."""
-        ...
-
 
 class Fetch(NamedTuple):
     """Bytes of a remote file that will be read.

@@ -32,13 +32,10 @@ _KEPT = 2
 _NAME = re.compile(r"save-(\d{6})-(\d{9})\.npz")
 
 
-_GROUPS = ("model", "optimizer", "metrics")
-
 Values = Mapping[str, Sequence[tuple[str, NDArray[Any]]]]
 """Name and value of each variable, in the groups ``"model"`` (weights and seeds), ``"optimizer"``
-(of all optimizers that are attributes of the model) and ``"metrics"``. If replicas hold different
-values (moving averages, sums of metrics), groups ``"replica 0"`` and so on hold each replica's, by
-the positions of the variables among all."""
+(of all optimizers that are attributes of the model) and ``"metrics"``. Of values that differ among
+replicas (moving averages, sums of metrics), the mean or sum, as Keras reports it."""
 
 
 @dataclass(frozen=True)
@@ -122,26 +119,10 @@ def read_save(path: Path, *, with_values: bool = True) -> Save:
 
 def values_of(model: Any) -> Values:
     """Return the values of all variables of a compiled model."""
-    groups = _variables(model)
-    values = {
+    return {
         group: [(variable.name, np.asarray(variable.numpy())) for variable in variables]
-        for group, variables in groups.items()
+        for group, variables in _variables(model).items()
     }
-    # Trainable variables get the same updates on all replicas; others may differ.
-    replicated = [
-        [copy.numpy() for copy in _replicas(model, variable)]
-        if group != "optimizer" and not variable.trainable
-        else []
-        for group, variables in groups.items()
-        for variable in variables
-    ]
-    for replica in range(max(map(len, replicated), default=0)):
-        values[f"replica {replica}"] = [
-            (str(place), copies[replica])
-            for place, copies in enumerate(replicated)
-            if any((copies[0] != copy).any() for copy in copies[1:])
-        ]
-    return values
 
 
 def has_missing_variables(model: Any, saved: Values) -> bool:
@@ -168,14 +149,6 @@ def assign(model: Any, saved: Values) -> None:
     for group, variables in groups.items():
         for variable, (_, value) in zip(variables, saved[group], strict=True):
             variable.assign(value)
-    flat = [variable for variables in groups.values() for variable in variables]
-    replicas = [values for group, values in saved.items() if group not in _GROUPS]
-    for replica, values in enumerate(replicas):
-        for name, value in values:
-            place = int(name)
-            copies = _replicas(model, flat[place]) if place < len(flat) else ()
-            if len(copies) == len(replicas):  # else all replicas keep the common value
-                copies[replica].assign(value)
 
 
 def assign_rates(model: Any, saved: Values) -> list[Any]:
@@ -189,12 +162,6 @@ def assign_rates(model: Any, saved: Values) -> list[Any]:
         variable.assign(value)
         assigned.append(variable)
     return assigned
-
-
-def _replicas(model: Any, variable: Any) -> Sequence[Any]:
-    """Return a variable's copies on several replicas, or nothing if there is one replica."""
-    copies: Sequence[Any] = model.distribute_strategy.experimental_local_results(variable.value)
-    return copies if len(copies) > 1 else ()
 
 
 def _variables(model: Any) -> dict[str, list[Any]]:

@@ -2,8 +2,9 @@
 
 Room is granted in the order of the requests, first to those that a reader waits for. An answer that
 was read to the end stays until another request needs its room. For a request that a reader waits
-for, answers that no reader waits for are given up too, the last one first, and fetched again when
-they are read. So the bound holds, except for a single answer that is larger.
+for, answers that no reader waits for are given up too, the last one first: they are read from the
+cache folder, or fetched again. So the bound holds, except for a single answer that is larger.
+Requests in flight are not given up: an answer that nobody waits for is not in the folder yet.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from oocdata.memory import scratch_share
+from oocdata.threads import fork_safe
 
 __all__ = ["AnswerBudget", "Request"]
 
@@ -71,7 +73,7 @@ class AnswerBudget:
         self._waiting: tuple[dict[Request[Any], None], ...] = {}, {}
         #: Answers that were read to the end, the first one first.
         self._read: dict[Request[Any], None] = {}
-        self._lock = threading.Lock()
+        self._lock = fork_safe(threading.Lock())
 
     def begin(self, request: Request[Any]) -> None:
         """Start fetching an answer, for which room was granted."""
@@ -137,7 +139,8 @@ class AnswerBudget:
             may_go = [one for one in self._read if one.done.done() and not one.is_awaited]
         # A reader that waits for a granted request reads its answer soon, which makes room.
         if has_reader and not any(one.is_awaited for one in self._granted):
-            may_go += [one for one in reversed(self._granted) if one not in may_go]
+            came = [one for one in reversed(self._granted) if one.done.done()]
+            may_go += [one for one in came if one not in may_go]
         given_up = []
         for one in may_go:
             if over <= 0:

@@ -34,6 +34,7 @@ from oocdata.errors import ArgumentError, CacheFolderWarning
 from oocdata.index import as_count, as_path
 from oocdata.stores.blob import SECONDS_A_USE
 from oocdata.stores.entry import Entry
+from oocdata.threads import fork_safe
 
 __all__ = ["CacheFolder"]
 
@@ -284,13 +285,5 @@ def _absolute(path: str | os.PathLike[str]) -> str:
 
 
 _by_path: dict[str, CacheFolder] = {}
-_room = threading.Lock()
+_room = fork_safe(threading.Lock())
 """Held while room is made in a folder."""
-
-
-def _new_lock_after_fork() -> None:
-    global _room
-    _room = threading.Lock()  # another thread may have held it
-
-
-os.register_at_fork(after_in_child=_new_lock_after_fork)

@@ -40,6 +40,7 @@ from oocdata.stores.answers import (
 from oocdata.stores.budget import AnswerBudget, Request
 from oocdata.stores.interrupts import Interrupts
 from oocdata.stores.user_stores import FsspecClient
+from oocdata.threads import fork_safe
 
 if TYPE_CHECKING:
     from oocdata.stores.address import Address
@@ -77,8 +78,6 @@ class Traffic:
 
     requests: int = 0  #: with retries
     nbytes: int = 0  #: of answers
-    again: int = 0  #: retries
-    most: int = 0  #: the largest number of requests in flight
     #: seconds with a request in flight, up to when one last began or ended
     busy: float = 0.0
 
@@ -177,6 +176,7 @@ class Link(AnswerBudget):
                 done.cancel()
             elif not done.done():
                 done.set_result(task.result()) if error is None else done.set_exception(error)
+            self.serve()  # an answer may be given up for a request that a reader waits for
 
         request.task = self._loop.create_task(self._until_end(request.fetch))
         request.task.add_done_callback(pass_on)
@@ -246,7 +246,6 @@ class Link(AnswerBudget):
                     if missing_ok and isinstance(final, MissingFileError):
                         return None
                     raise final from None
-            self.traffic.again += 1
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # no cryptography
             pause = min(2 * pause, _LONGEST_PAUSE)
             timeout = max(timeout, min(2 * timeout, _LONGEST_TIMEOUT))
@@ -258,7 +257,6 @@ class Link(AnswerBudget):
         self.traffic.busy += now - self._since if self._in_flight else 0.0
         self._since = now
         self._in_flight += change
-        self.traffic.most = max(self.traffic.most, self._in_flight)
 
     def _tracked(self, awaitable: Any) -> Any:
         """Remember an awaitable of the client, for as long as the client's threads refer to it.
@@ -322,7 +320,7 @@ def _end_error() -> SourceError:
 
 
 _link: Link | None = None
-_creation_lock = threading.Lock()
+_creation_lock = fork_safe(threading.Lock())
 
 
 def link() -> Link:
@@ -340,13 +338,10 @@ def link() -> Link:
     return _link
 
 
-def _new_lock_after_fork() -> None:
+def _stop_after_fork() -> None:
     # The link itself stays: the client's threads are gone, and `Link.check` raises.
-    global _creation_lock
-    _creation_lock = threading.Lock()
     if _link is not None:
-        _link._lock = threading.Lock()
         _link.interrupts.stop()
 
 
-os.register_at_fork(after_in_child=_new_lock_after_fork)
+os.register_at_fork(after_in_child=_stop_after_fork)

@@ -6,7 +6,6 @@ same time. A read takes what is already requested, and requests the rest itself.
 
 from __future__ import annotations
 
-import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -14,7 +13,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
-from weakref import WeakSet
 
 import numpy as np
 
@@ -24,6 +22,7 @@ from oocdata.engines.prefetch import Fetch
 from oocdata.stores.budget import Request
 from oocdata.stores.link import Link, link
 from oocdata.stores.pieces import Pieces
+from oocdata.threads import fork_safe
 
 __all__ = ["RangeRequests", "Ranges", "SharedRequests", "runs_of"]
 
@@ -52,9 +51,8 @@ class SharedRequests(ABC):
     def __init__(self, folder: Any, *, shares_all: bool, unit: float = 1) -> None:
         self.folder, self._shares_all, self.unit = folder, shares_all, unit
         #: Held while a reader looks up the requested ranges and requests the others.
-        self.lock = threading.Lock()
+        self.lock = fork_safe(threading.Lock())
         self.requests: list[RangeRequests] = []
-        _all.add(self)
 
     @abstractmethod
     def _to_fetch(self, runs: Pieces, folder: Any) -> Ranges:
@@ -85,16 +83,6 @@ class SharedRequests(ABC):
                 ranges_to_fetch = self._to_fetch(runs, self.folder)
                 stack.enter_context(self._requested(runs, ranges_to_fetch, self.folder))
             yield link()
-
-    def fetch_all(self, wanted: Sequence[Fetch]) -> int:
-        """Fetch runs, drop them, and return their bytes; see `RemoteFile`."""
-        runs, nbytes = _unique(runs_of(wanted)), 0
-        with self._requested(runs, self._to_fetch(runs, None), None) as requests:
-            for request in requests.each.values():
-                answer = link().take(request)
-                nbytes += 0 if answer is None else len(answer.data)
-                link().drop(request)
-        return nbytes
 
     @contextmanager
     def _requested(
@@ -142,14 +130,3 @@ def _unique(runs: Pieces) -> Pieces:
     """Return runs without duplicates."""
     each = np.stack((runs.offsets, runs.counts))
     return runs.take(np.unique(each, axis=1, return_index=True)[1])
-
-
-_all: WeakSet[SharedRequests] = WeakSet()
-
-
-def _new_locks_after_fork() -> None:
-    for one in list(_all):
-        one.lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_new_locks_after_fork)

@@ -2,14 +2,15 @@
 
 The cache of a dataset is a folder named after the fingerprint of its data and functions
 (`dataset_fingerprint`), so it can't be mistaken for the cache of another dataset. The arrays are
-written in order, and the file ``rows`` in the folder counts the rows that are safely on the disk: a
-killed process continues there. The parent folder may also hold cached bytes of stores
+written in order, and a file of JSON counts the rows that are safely on the disk: a killed process
+continues there. The parent folder may also hold cached bytes of stores
 (`oocdata.stores.folder`).
 """
 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import re
 from collections.abc import Iterator
@@ -37,11 +38,14 @@ from oocdata.errors import ArgumentError
 from oocdata.formats.npy import open_npy
 from oocdata.index import as_path
 from oocdata.memory import cache_share
-from oocdata.writers.disk import write_errors, write_text
+from oocdata.writers.disk import write_errors, write_json
 from oocdata.writers.flat import open_npy_storage
 from oocdata.writers.target import Target
 
 __all__ = ["WrittenCache", "cache", "written_caches"]
+
+_STATE = "cache.json"
+"""Name of the file that says what a cache holds."""
 
 _BATCH_BYTES = 4 << 20
 """Bytes of elements computed at a time."""
@@ -72,7 +76,7 @@ def cache(dataset: Dataset, folder: str | os.PathLike[str] | None, workers: int)
             raise ArgumentError(f"`folder` must be a folder; '{folder}' is a file.")
         own_folder = os.path.join(folder, _name(dataset))
         paths = [os.path.join(own_folder, f"{number}.npy") for number in range(len(specs))]
-        if not _is_whole(own_folder, paths):
+        if _saved_rows(own_folder, paths) != len(dataset):
             _fill(dataset, own_folder, paths, specs, workers)
         views = [View.of(_open_array(*pair)) for pair in zip(paths, specs, strict=True)]
     remaining = iter(views)
@@ -145,9 +149,17 @@ def _batches(dataset: Dataset, start: int, workers: int) -> Iterator[tuple[int, 
         start += len(next(leaves(batch)))
 
 
-def _is_whole(folder: str, paths: list[str]) -> bool:
-    """Return whether a cache holds every element, and no array was deleted from it since."""
-    return all(map(os.path.exists, [os.path.join(folder, "whole"), *paths]))
+def _state(folder: str) -> dict[str, Any]:
+    """Return the repr of the dataset of a cache, the rows on the disk, and the rows of all."""
+    state = {"of": "elements of a dataset", "rows": -1, "elements": 0}
+    with suppress(FileNotFoundError), open(os.path.join(folder, _STATE), encoding="utf-8") as file:
+        state = json.load(file)
+    return state
+
+
+def _saved_rows(folder: str, paths: list[str]) -> int:
+    """Return the number of rows that a cache holds; -1 if an array or the number is missing."""
+    return int(_state(folder)["rows"]) if all(map(os.path.exists, paths)) else -1
 
 
 def _fill(
@@ -155,15 +167,16 @@ def _fill(
 ) -> None:
     """Write the arrays of a cache, continuing after the rows that an earlier process saved."""
     with _locked(folder):
-        if _is_whole(folder, paths):
+        done, count = _saved_rows(folder, paths), len(dataset)
+        if done == count:
             return  # the process that held the lock before has written it
-        done, count = 0, len(dataset)
-        if all(map(os.path.exists, paths)):
-            done = int(_read_text(folder, "rows") or 0)
-        if not done:  # these files may belong to arrays that were deleted
-            for name in ("whole", "rows"):
-                with suppress(FileNotFoundError):
-                    os.unlink(os.path.join(folder, name))
+
+        def save(rows: int) -> None:
+            state = {"of": repr(dataset), "rows": rows, "elements": count}
+            write_json(os.path.join(folder, _STATE), state)
+
+        done = max(0, done)
+        save(done)  # before there are arrays: the number on the disk may be of deleted ones
         targets = [
             Target(format="npy", key=None, shape=(count, *_shape(leaf)), dtype=leaf.dtype)
             for leaf in specs
@@ -174,7 +187,6 @@ def _fill(
         ]
         try:
             unsaved = 0
-            write_text(os.path.join(folder, "of"), repr(dataset))
             for start, batch in _batches(dataset, done, workers):
                 stop = start + len(next(leaves(batch)))
                 for array, part in zip(arrays, leaves(batch), strict=True):
@@ -183,11 +195,11 @@ def _fill(
                 if unsaved >= _SAVED_BYTES:
                     for array in arrays:
                         array.save()
-                    write_text(os.path.join(folder, "rows"), str(stop))
+                    save(stop)
                     unsaved = 0
             for array in arrays:
                 array.close(count)
-            write_text(os.path.join(folder, "whole"), spec_text(dataset.spec))
+            save(count)
         finally:
             for array in arrays:
                 array.abandon()
@@ -208,16 +220,7 @@ def _locked(folder: str) -> Iterator[None]:
                 return
 
 
-def _read_text(folder: str, name: str) -> str:
-    """Return the text of a small file in a cache, empty if there is no such file."""
-    try:
-        with open(os.path.join(folder, name), encoding="utf-8") as file:
-            return file.read()
-    except FileNotFoundError:
-        return ""
-
-
-_FILE_NAMES = re.compile(r"(lock|((whole|rows|of)(\.new)?)|\d+\.npy)")
+_FILE_NAMES = re.compile(rf"(lock|{re.escape(_STATE)}(\.new)?|\d+\.npy)")
 """Names of the files in the folder of a cache."""
 
 
@@ -240,8 +243,8 @@ class WrittenCache:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 return False
-            # First the file that marks the cache as complete, in case this process is killed.
-            names = sorted(set(os.listdir(self.path)) - {"lock"}, key=lambda name: name != "whole")
+            # First the number of rows, in case this process is killed.
+            names = sorted(set(os.listdir(self.path)) - {"lock"}, key=lambda name: name != _STATE)
             for name in [*names, "lock"]:
                 os.unlink(os.path.join(self.path, name))
             os.rmdir(self.path)
@@ -271,12 +274,13 @@ def written_caches(folder: str | os.PathLike[str]) -> list[WrittenCache]:
             names = os.listdir(path)
             if "lock" not in names or not all(map(_FILE_NAMES.fullmatch, names)):
                 continue
+            state = _state(path)
             status = {name: os.stat(os.path.join(path, name)) for name in names}
             found.append(
                 WrittenCache(
                     path,
-                    _read_text(path, "of") or "elements of a dataset",
-                    "whole" in names,
+                    state["of"],
+                    state["rows"] == state["elements"],
                     sum(each.st_blocks * 512 for each in status.values()),
                     max(
                         max(each.st_mtime, each.st_atime)

@@ -17,7 +17,6 @@ __all__ = [
     "sync_folders",
     "write_errors",
     "write_json",
-    "write_text",
 ]
 
 
@@ -52,13 +51,8 @@ def sync_folders(path: str) -> None:
 
 def write_json(path: str, node: dict[str, Any]) -> None:
     """Write a small JSON file atomically, and flush it to the disk."""
-    write_text(path, json.dumps(node, allow_nan=False))
-
-
-def write_text(path: str, text: str) -> None:
-    """Write a small file atomically, and flush it to the disk."""
     with write_errors(path), atomic_file(path, f"{path}.new") as file:
-        file.write(text.encode())
+        file.write(json.dumps(node, allow_nan=False).encode())
 
 
 def move(source: str, target: str) -> None:

@@ -39,7 +39,7 @@ class TestDelivery:
         epochs = data.draw(st.integers(1, 3))
         length = epochs * steps - first % steps
         part_steps = data.draw(st.integers(1, 7))
-        got = Delivery(steps, part_steps, lambda: Pass(first, length, steps, 1), shared=False)
+        got = Delivery(steps, part_steps, lambda: Pass(first, length, steps, 1))
         begun = got.begin()
         assert begun == first
         came = []
@@ -56,7 +56,7 @@ class TestDelivery:
         assert got._epochs == {}
 
     def test_a_step_that_never_arrives_is_an_error(self) -> None:
-        got = Delivery(4, 4, lambda: Pass(0, 4, 4, 1), shared=False)
+        got = Delivery(4, 4, lambda: Pass(0, 4, 4, 1))
         begun = got.begin()
         for attempt in range(ATTEMPTS):
             got.missing(begun, 0, attempt)
@@ -65,17 +65,10 @@ class TestDelivery:
             got.missing(begun, 0, ATTEMPTS)
         assert (caught.value.epoch, caught.value.step) == (0, 0)
 
-    def test_missing_steps_of_a_shared_epoch_are_unknown(self) -> None:
-        got = Delivery(4, 4, lambda: Pass(0, 4, 4, 1), shared=True)
-        begun = got.begin()
-        assert got.missing(begun, 0, 0).tolist() == [[0, 4]]
-        for attempt in range(1, ATTEMPTS + 1):
-            assert got.missing(begun, 0, attempt).tolist() == []
-
     def test_when_a_step_is_lost(self, monkeypatch: pytest.MonkeyPatch) -> None:
         now = 100.0
         monkeypatch.setattr(delivery.time, "monotonic", lambda: now)
-        got = Delivery(4, 4, lambda: Pass(0, 4, 4, 1), shared=False)
+        got = Delivery(4, 4, lambda: Pass(0, 4, 4, 1))
         begun = got.begin()
         got.missing(begun, 0, 0)
         assert got.arrived(begun, 0, 0)
@@ -247,13 +240,6 @@ class TestContract:
             monkeypatch.setattr(script_ops._py_funcs, "get", lambda name: None, raising=True)
         with pytest.raises(MissingDependencyError, match=f"version {tf.__version__} has"):
             serving.register("oocdata.test", list)
-
-    def test_the_mode_is_dynamic_sharding(self) -> None:
-        from tensorflow.core.protobuf import data_service_pb2
-
-        mode = data_service_pb2.ProcessingModeDef()
-        mode.ParseFromString(service._DYNAMIC)
-        assert mode.sharding_policy == data_service_pb2.ProcessingModeDef.DYNAMIC
 
     def test_only_one_module_touches_the_table(self) -> None:
         root = Path(ooc.__file__).parent

@@ -712,17 +712,18 @@ import numpy as np
 import oocdata as ooc
 from oocdata import cost, memory
 from oocdata.stores.link import link
-most, over = 0, threading.Event()
+most = at_once = 0
+over = threading.Event()
 def watch():
-    global most
+    global most, at_once
     while not over.wait(0.001):
-        most = max(most, link().held)
+        most, at_once = max(most, link().held), max(at_once, link()._in_flight)
 view = ooc.open(sys.argv[1])
 loader = view.batches(16, shuffle="global")
 threading.Thread(target=watch, daemon=True).start()
 total = sum(float(batch.sum()) for batch in loader)
 over.set()
-print(most, total, link().traffic.most)
+print(most, total, at_once)
 """
 
 

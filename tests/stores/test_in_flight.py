@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import weakref
 from functools import partial
 from typing import Any
@@ -57,3 +58,27 @@ def test_an_answer_that_failed_makes_room_before_its_block_ends() -> None:
         with link().requested(own, at_once=True), pytest.raises(ValueError, match="not there"):
             link().take(own[0])
         assert link().take(held[1]) == 1
+
+
+def test_a_request_in_flight_is_not_made_again_for_the_room_of_another() -> None:
+    """A reader waits for room until the answer has come, and then takes it."""
+    begun: list[int] = []
+    may_come = asyncio.Event()
+
+    async def fetch(number: int) -> int:
+        begun.append(number)
+        if number == 0:
+            await may_come.wait()
+        return number
+
+    async def nothing() -> None: ...
+
+    (held, own) = asked(fetch, 1 << 20, 1 << 20)
+    with lowered_limit(4 << 20), link().requested([held]):
+        with link().requested([own], at_once=True):
+            link().start(nothing).result()
+            assert begun == [0]
+            link().call(may_come.set)
+            assert link().take(own) == 1
+        assert begun == [0, 1]
+        assert held.done.cancelled()

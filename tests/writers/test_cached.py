@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -196,7 +197,7 @@ def run(folder: Path, most: int) -> subprocess.CompletedProcess[str]:
 def test_a_killed_run_is_continued(frames: ooc.View, tmp_path: Path) -> None:
     assert run(tmp_path, 25).returncode == -signal.SIGKILL
     (place,) = (tmp_path / "cache").iterdir()
-    done = int((place / "rows").read_text())
+    done = json.loads((place / "cache.json").read_text())["rows"]
     assert done >= 6
     found = run(tmp_path, 1000)
     assert found.returncode == 0, found.stderr
@@ -226,7 +227,7 @@ def test_begun_anew_and_killed(
 
     cached(10**6)
     (place,) = (tmp_path / "cache").iterdir()
-    for name in ("whole", "0.npy"):  # as left by an interrupted deletion
+    for name in ("cache.json", "0.npy"):  # as left by an interrupted deletion
         (place / name).unlink()
     with pytest.raises(TimeoutError):
         cached(1)
