@@ -14,11 +14,11 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
-import tensorflow.data.experimental.service as service_api
 from numpy.typing import NDArray
 
 from oocdata.datasets.spec import ArraySpec, leaves, map_tree
@@ -42,6 +42,13 @@ if TYPE_CHECKING:
     from oocdata.loader import Loader
 
 __all__ = ["steps_per_part", "to_service"]
+
+_REFRESH_MILLISECONDS = 100
+"""How often a trainer asks the dispatcher for its workers. TensorFlow's default, a second, delays
+every epoch."""
+
+_DYNAMIC = b"\x08\x01"
+"""``ProcessingModeDef(sharding_policy=DYNAMIC)`` (tensorflow/core/protobuf/data_service.proto)."""
 
 _ENDLESS = 2**40
 
@@ -113,10 +120,7 @@ def to_service(
             # Until all steps have arrived, or count as lost. (`take` directly after `filter`: a map
             # between them would read ahead, and block while the filter finds nothing.)
             count = tf.reduce_sum(parts[:, 1] - parts[:, 0])
-            # Compression makes arrays neither much smaller nor faster to transfer.
-            dynamic = service_api.ShardingPolicy.DYNAMIC
-            dataset = dataset.apply(service_api.distribute(dynamic, address, compression=None))
-            dataset = dataset.map(arrived)
+            dataset = _read_by(address, dataset).map(arrived)
             dataset = dataset.take_while(without_autograph(lambda goes_on, step, batch: goes_on))
             is_batch = without_autograph(lambda goes_on, step, batch: step >= 0)
             dataset = dataset.filter(is_batch).take(count)
@@ -186,8 +190,38 @@ def _batches(
     return slices(parts).flat_map(runs).map(read, num_parallel_calls=parallel).flat_map(cut)
 
 
+def _read_by(address: str, dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Return a dataset that the cluster reads."""
+    spec = dataset.element_spec
+    # Compression makes arrays neither much smaller nor faster to transfer.
+    number = tf.data.experimental.service.register_dataset(address, dataset, compression=None)
+    variant = tf.raw_ops.DataServiceDatasetV4(
+        dataset_id=number,
+        processing_mode=_DYNAMIC,
+        address=address.removeprefix("grpc://"),
+        protocol="grpc",
+        job_name="",
+        consumer_index=-1,
+        num_consumers=-1,
+        max_outstanding_requests=-1,
+        iteration_counter=tf.raw_ops.DummyIterationCounter(),
+        output_types=[leaf.dtype for leaf in tf.nest.flatten(spec)],
+        output_shapes=[tf.TensorShape(leaf.shape) for leaf in tf.nest.flatten(spec)],
+        uncompress_fn=_no_uncompression(),
+        task_refresh_interval_hint_ms=_REFRESH_MILLISECONDS,
+    )
+    return tf.data.experimental.from_variant(variant, spec)
+
+
 def _no_batch(leaf: ArraySpec) -> tf.Tensor:
     return tf.zeros([0, *(length or 0 for length in leaf.shape)], leaf.dtype)
+
+
+@lru_cache(maxsize=1)
+def _no_uncompression() -> Any:
+    """Return the function that the op requires and does not call."""
+    signature = [tf.TensorSpec((), tf.variant)]
+    return tf.function(lambda variant: variant, input_signature=signature).get_concrete_function()
 
 
 def _caller(method: Callable[..., Any]) -> Callable[..., NDArray[Any]]:

@@ -241,6 +241,13 @@ class TestContract:
         with pytest.raises(MissingDependencyError, match=f"version {tf.__version__} has"):
             serving.register("oocdata.test", list)
 
+    def test_the_mode_is_dynamic_sharding(self) -> None:
+        from tensorflow.core.protobuf import data_service_pb2
+
+        mode = data_service_pb2.ProcessingModeDef()
+        mode.ParseFromString(service._DYNAMIC)
+        assert mode.sharding_policy == data_service_pb2.ProcessingModeDef.DYNAMIC
+
     def test_only_one_module_touches_the_table(self) -> None:
         root = Path(ooc.__file__).parent
         touching = [path.name for path in root.rglob("*.py") if "script_ops" in path.read_text()]
