@@ -544,6 +544,7 @@ class Loader(Epochs):
         prefetch: int = 2,
         sparse: bool = False,
         service: str | None = None,
+        job_name: str | None = None,
     ) -> tf.data.Dataset:
         """Return a ``tf.data.Dataset`` of batches, for ``model.fit`` or any training loop.
 
@@ -573,11 +574,15 @@ class Loader(Epochs):
             Address ``"HOST:PORT"`` of an ``oocdata dispatcher`` whose workers read, from the same
             paths. An epoch has the same batches; their order depends on which worker is faster.
             `parallel` then applies to each worker.
+        job_name : str, optional
+            Trainers that pass the same name share each epoch of the same loader: every batch goes
+            to one of them. Use a new name for each training run.
 
         Returns
         -------
         tf.data.Dataset
-            With static shapes (except a short last batch) and known cardinality.
+            With static shapes (except a short last batch) and known cardinality (except with
+            `job_name`, where each trainer's share is not known in advance).
 
         Raises
         ------
@@ -594,7 +599,7 @@ class Loader(Epochs):
         loader = self if dense else replace(self, dataset=self.dataset.sparse())
         return registry.call(
             "to_tf", loader, start=start, epochs=epochs, parallel=parallel, prefetch=prefetch,
-            service=service,
+            service=service, job_name=job_name,
         )  # fmt: skip
 
     def to_keras(self) -> keras.utils.PyDataset:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,18 @@ def noisy(x: NDArray[Any], *, rng: np.random.Generator) -> NDArray[Any]:
 def slow(x: NDArray[Any]) -> NDArray[Any]:
     threading.Event().wait(0.02)
     return x
+
+
+def one_of_two(dataset: Any, folder: Path, name: str) -> list[int]:
+    """Return the first row of each batch; wait after the first batch until both have one."""
+    firsts = []
+    for batch in dataset:
+        firsts.append(int(batch[0]))
+        if len(firsts) == 1:
+            (folder / name).touch()
+            while len([*folder.iterdir()]) < 2:
+                threading.Event().wait(0.01)
+    return firsts
 
 
 def by_process(x: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -49,12 +49,13 @@ class Delivery:
     """The steps that one dataset has received; safe to use from several threads.
 
     A worker is dealt at most `part_steps` neighbouring steps of an epoch at a time, and step
-    `alone`, whose batch is short, by itself. Each `Pass` ends with an epoch.
+    `alone`, whose batch is short, by itself. Each `Pass` ends with an epoch. If `shared`, other
+    trainers receive batches of the same epochs, so missing steps are unknown.
 
     Examples
     --------
     >>> begin = lambda: Pass(first=0, length=4, steps=4, together=1)
-    >>> delivery = Delivery(4, 3, begin)
+    >>> delivery = Delivery(4, 3, begin, shared=False)
     >>> begun = delivery.begin()
     >>> delivery.missing(begun, epoch=0, attempt=0).tolist()
     [[0, 3], [3, 4]]
@@ -67,6 +68,7 @@ class Delivery:
     steps: int
     part_steps: int
     begin_pass: Callable[[], Pass]
+    shared: bool
     alone: int = -1
     _epochs: dict[tuple[int, int], _Epoch] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -82,6 +84,9 @@ class Delivery:
         if steps are still missing in attempt `ATTEMPTS`.
         """
         start = max(0, begun - epoch * self.steps)
+        if self.shared:
+            asked = np.arange(start, start if attempt else self.steps)
+            return parts_of(asked, self.part_steps, self.alone)
         with self._lock:
             if attempt == 0:
                 self._epochs[begun, epoch] = _Epoch(start, np.zeros(self.steps - start, np.bool_))

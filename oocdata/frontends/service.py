@@ -23,6 +23,8 @@ from numpy.typing import NDArray
 
 from oocdata.datasets.spec import ArraySpec, leaves, map_tree
 from oocdata.describe import as_json
+from oocdata.describe.content import digest
+from oocdata.errors import ArgumentError
 from oocdata.frontends import feeds
 from oocdata.frontends.address import dispatcher_address
 from oocdata.frontends.batching import tensor_dtype
@@ -79,6 +81,7 @@ def steps_per_part(loader: Loader) -> int:
 def to_service(
     loader: Loader,
     service: str,
+    job_name: str | None,
     *,
     start: tuple[int, int],
     epochs: int,
@@ -90,13 +93,17 @@ def to_service(
     See `oocdata.Loader.to_tf`.
     """
     address = dispatcher_address(service)
-    steps, spec = len(loader), loader.spec
+    if job_name is not None and not (isinstance(job_name, str) and job_name):
+        raise ArgumentError(f"`job_name` must be a name, or None; got {job_name!r}.")
+    shared, steps, spec = job_name is not None, len(loader), loader.spec
     begin = passes(loader, start, epochs)
     # `workers=0`, because the cluster's workers read. Each dataset is opened anew there, hence the
-    # random part.
-    request = [as_json(replace(loader, workers=0)), uuid.uuid4().hex]
+    # random part; but trainers that share a job must send equal requests.
+    description = as_json(replace(loader, workers=0))
+    request = [description, job_name or uuid.uuid4().hex]
+    name = f"{job_name}/{digest(description)}"  # so that training and validation don't share a job
     short = steps - 1 if next(leaves(spec)).shape[0] is None else -1
-    number = feeds.add(Delivery(steps, steps_per_part(loader), begin, short))
+    number = feeds.add(Delivery(steps, steps_per_part(loader), begin, shared, short))
     feed = tf.constant(number, tf.int64)
 
     @without_autograph
@@ -115,12 +122,15 @@ def to_service(
         @without_autograph
         def read(parts: tf.Tensor) -> tf.data.Dataset:
             dataset = _batches(loader, request, epoch, parts, parallel)
+            if shared:
+                job = tf.strings.join([name, tf.as_string(begun), tf.as_string(epoch)], "/")
+                return _read_by(address, dataset, job).map(single_batch)
             # Without end: a worker with nothing more to read reports that again and again.
             dataset = dataset.concatenate(tf.data.Dataset.range(_ENDLESS).map(tick))
             # Until all steps have arrived, or count as lost. (`take` directly after `filter`: a map
             # between them would read ahead, and block while the filter finds nothing.)
             count = tf.reduce_sum(parts[:, 1] - parts[:, 0])
-            dataset = _read_by(address, dataset).map(arrived)
+            dataset = _read_by(address, dataset, "").map(arrived)
             dataset = dataset.take_while(without_autograph(lambda goes_on, step, batch: goes_on))
             is_batch = without_autograph(lambda goes_on, step, batch: step >= 0)
             dataset = dataset.filter(is_batch).take(count)
@@ -152,7 +162,9 @@ def to_service(
     dataset = dataset.prefetch(prefetch) if prefetch else dataset
     dataset = dataset.with_options(bounded_options())
     forget_after(dataset, feeds.forget, number)
-    return with_cardinality(dataset, epochs * steps, always=tuple(start)[1] == 0)
+    if not shared:
+        dataset = with_cardinality(dataset, epochs * steps, always=tuple(start)[1] == 0)
+    return dataset
 
 
 def _batches(
@@ -190,8 +202,12 @@ def _batches(
     return slices(parts).flat_map(runs).map(read, num_parallel_calls=parallel).flat_map(cut)
 
 
-def _read_by(address: str, dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Return a dataset that the cluster reads."""
+def _read_by(address: str, dataset: tf.data.Dataset, job: Any) -> tf.data.Dataset:
+    """Return a dataset that the cluster reads.
+
+    `tf.data.experimental.service.distribute` does this too, but only for job names that are known
+    in advance and are the same in each epoch.
+    """
     spec = dataset.element_spec
     # Compression makes arrays neither much smaller nor faster to transfer.
     number = tf.data.experimental.service.register_dataset(address, dataset, compression=None)
@@ -200,7 +216,7 @@ def _read_by(address: str, dataset: tf.data.Dataset) -> tf.data.Dataset:
         processing_mode=_DYNAMIC,
         address=address.removeprefix("grpc://"),
         protocol="grpc",
-        job_name="",
+        job_name=job,
         consumer_index=-1,
         num_consumers=-1,
         max_outstanding_requests=-1,

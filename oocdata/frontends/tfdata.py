@@ -84,6 +84,7 @@ def to_tf(
     parallel: int,
     prefetch: int,
     service: str | None = None,
+    job_name: str | None = None,
 ) -> tf.data.Dataset:
     """Return a ``tf.data.Dataset`` of a loader's batches; see `oocdata.Loader.to_tf`."""
     _, step, epochs = checked_start(loader, start, epochs)
@@ -98,7 +99,12 @@ def to_tf(
         from oocdata.frontends.service import to_service
 
         return to_service(
-            loader, service, start=start, epochs=epochs, parallel=parallel, prefetch=prefetch
+            loader, service, job_name, start=start, epochs=epochs, parallel=parallel,
+            prefetch=prefetch,
+        )  # fmt: skip
+    if job_name is not None:
+        raise ArgumentError(
+            f"`job_name` must be None without `service`, whose jobs it names; got {job_name!r}."
         )
     length, records = epochs * len(loader), loader.tf_loader
     begin = passes(records, start, epochs)

@@ -26,7 +26,8 @@ from oocdata.tools.libraries import import_tensorflow
 __all__ = ["dispatch", "free_port", "is_loopback", "only_loopback", "work"]
 
 _UNUSED_SECONDS = 120
-"""An epoch without a trainer for this long is dropped, with the batches made for it."""
+"""An epoch without a trainer for this long is dropped, with the batches that workers made for it.
+All trainers that share it must have begun by then."""
 
 _CHECK_SECONDS = 10
 

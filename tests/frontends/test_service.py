@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -240,6 +240,65 @@ class TestEpochs:
         assert drawn(again.to_tf(service=service)) == expected(again, 0)
 
 
+TRAINER = """
+import sys
+from pathlib import Path
+import numpy as np, oocdata as ooc, service_functions
+view = ooc.open(sys.argv[2])
+loader = view.map(service_functions.slow, spec=view[0]).batches(10, shuffle=True)
+dataset = loader.to_tf(service=sys.argv[1], job_name="both")
+for folder in sys.argv[3:]:
+    print(*service_functions.one_of_two(dataset, Path(folder), "theirs"), flush=True)
+iterator = iter(loader.to_tf(service=sys.argv[1]))
+next(iterator)  # and exit with it alive
+"""
+
+
+@pytest.mark.long
+class TestSharing:
+    def test_two_trainers_share_each_epoch(
+        self, service: str, view: ooc.View, tmp_path: Path
+    ) -> None:
+        folders = [tmp_path / "0", tmp_path / "1"]
+        for folder in folders:
+            folder.mkdir()
+        other = start(TRAINER, service, str(tmp_path / "a.npy"), *map(str, folders))
+        loader = view.map(service_functions.slow, spec=view[0]).batches(10, shuffle=True)
+        assert other.stdout is not None
+        with closing(other):
+            dataset = loader.to_tf(service=service, job_name="both")
+            assert dataset.cardinality() == tf.data.UNKNOWN_CARDINALITY
+            mine = [service_functions.one_of_two(dataset, folder, "mine") for folder in folders]
+            theirs = [list(map(int, other.stdout.readline().split())) for _ in range(2)]
+            assert other.wait(60) == 0
+        for epoch in range(2):
+            whole = sorted(int(loader.batch(step, epoch)[0]) for step in range(len(loader)))
+            assert sorted(mine[epoch] + theirs[epoch]) == whole
+        assert all(mine)
+        assert all(theirs)
+
+    def test_other_loaders_with_one_name_share_nothing(self, service: str, view: ooc.View) -> None:
+        """Training and validation data of one run, in turn."""
+        parts = [part.batches(10) for part in view.split(0.5, 0.5)]
+        found: list[list[tuple[bytes, ...]]] = [[], []]
+        datasets = [loader.to_tf(service=service, job_name="one name") for loader in parts]
+        for batches in zip(*datasets, strict=False):
+            for got, batch in zip(found, batches, strict=True):
+                got.append(contents(batch))
+        for got, loader in zip(found, parts, strict=True):
+            assert len(got) >= 50
+            assert set(got) <= set(expected(loader, 0))
+
+    @pytest.mark.parametrize("name", ["", 3])
+    def test_a_name_is_a_name(self, service: str, view: ooc.View, name: Any) -> None:
+        with pytest.raises(ArgumentError, match="`job_name` must be a name"):
+            view.batches(10).to_tf(service=service, job_name=name)
+
+    def test_a_name_needs_a_service(self, view: ooc.View) -> None:
+        with pytest.raises(ArgumentError, match="`job_name` must be None without `service`"):
+            view.batches(10).to_tf(job_name="both")
+
+
 class TestErrors:
     def test_an_error_in_a_worker_is_raised(self, service: str, view: ooc.View) -> None:
         loader = view.map(service_functions.fails, spec=view[0]).batches(10)
@@ -358,6 +417,26 @@ class TestKilled:
                     started = pool.submit(mortal.worker)
             started.result()
         assert sorted(got) == expected(loader, 0)
+
+    def test_no_batch_of_a_shared_epoch_is_delivered_twice(
+        self, loader: ooc.Loader, view: ooc.View
+    ) -> None:
+        """tf.data service delivers at most once, and waits for a worker at the same address."""
+        with cluster_of(1) as cluster:
+            lost = cluster.worker("--port", str(lasting_ports(1)[0]))
+            dataset = loader.to_tf(service=cluster.main.address, job_name="both")
+            got = []
+            with ThreadPoolExecutor() as pool:
+                for batch in dataset:
+                    got.append(contents(batch))
+                    if len(got) == 20:
+                        lost.kill()
+                        started = pool.submit(cluster.worker, "--port", str(lost.port))
+                started.result()
+            assert len(set(got)) == len(got)
+            assert set(got) <= set(expected(loader, 0))
+            assert len(got) > 60  # lost are the runs of up to 8 batches that the worker had read
+            assert drawn(dataset) == expected(loader, 1)
 
     def test_a_dispatcher_killed_and_started_again(
         self, loader: ooc.Loader, tmp_path: Path

@@ -39,7 +39,7 @@ class TestDelivery:
         epochs = data.draw(st.integers(1, 3))
         length = epochs * steps - first % steps
         part_steps = data.draw(st.integers(1, 7))
-        got = Delivery(steps, part_steps, lambda: Pass(first, length, steps, 1))
+        got = Delivery(steps, part_steps, lambda: Pass(first, length, steps, 1), shared=False)
         begun = got.begin()
         assert begun == first
         came = []
@@ -56,7 +56,7 @@ class TestDelivery:
         assert got._epochs == {}
 
     def test_a_step_that_never_arrives_is_an_error(self) -> None:
-        got = Delivery(4, 4, lambda: Pass(0, 4, 4, 1))
+        got = Delivery(4, 4, lambda: Pass(0, 4, 4, 1), shared=False)
         begun = got.begin()
         for attempt in range(ATTEMPTS):
             got.missing(begun, 0, attempt)
@@ -65,10 +65,17 @@ class TestDelivery:
             got.missing(begun, 0, ATTEMPTS)
         assert (caught.value.epoch, caught.value.step) == (0, 0)
 
+    def test_missing_steps_of_a_shared_epoch_are_unknown(self) -> None:
+        got = Delivery(4, 4, lambda: Pass(0, 4, 4, 1), shared=True)
+        begun = got.begin()
+        assert got.missing(begun, 0, 0).tolist() == [[0, 4]]
+        for attempt in range(1, ATTEMPTS + 1):
+            assert got.missing(begun, 0, attempt).tolist() == []
+
     def test_when_a_step_is_lost(self, monkeypatch: pytest.MonkeyPatch) -> None:
         now = 100.0
         monkeypatch.setattr(delivery.time, "monotonic", lambda: now)
-        got = Delivery(4, 4, lambda: Pass(0, 4, 4, 1))
+        got = Delivery(4, 4, lambda: Pass(0, 4, 4, 1), shared=False)
         begun = got.begin()
         got.missing(begun, 0, 0)
         assert got.arrived(begun, 0, 0)
