@@ -200,7 +200,7 @@ def opening_of(
     if len(keys) > 1:
         raise ArgumentError(f"`key` must be one dataset; got {', '.join(map(repr, sorted(keys)))}.")
     for path, name in pairs[1:]:
-        if name is None and path.startswith("/") and not os.path.exists(path):
+        if name is None and re.fullmatch(r"[\w/-]+", path) and not os.path.exists(path):
             raise MissingFileError(
                 f"No such file. For a dataset: --key {path}, or {files[0]}::{path}.", path=path
             )
