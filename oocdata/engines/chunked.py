@@ -257,7 +257,10 @@ class Chunked:
         self.reader.check()
 
     def fetches(self, origins: Ints, extent: Extent) -> list[Fetch]:
-        """Return the byte ranges that reading boxes needs from a store."""
+        """Return the byte ranges that reading boxes needs from a store: of chunks not cached."""
+        fetches = getattr(self.reader, "fetches", None)
+        if fetches is None:
+            return []
         origins, extent = split_at_gaps(origins, extent, self.chunk_shape)
         first = origins // self.chunk_lengths
         last = (origins + np.array(extent.spans) - 1) // self.chunk_lengths
@@ -265,18 +268,7 @@ class Chunked:
             ((first + step) @ self.steps)[(first + step <= last).all(axis=1)]
             for step in np.ndindex(*((last - first).max(axis=0) + 1).tolist())
         ]
-        return self._soon(np.concatenate(numbers))
-
-    def fetches_of_runs(self, starts: Ints, lengths: Ints) -> list[Fetch]:
-        """Return the byte ranges that `read_runs` needs from a store."""
-        return self._soon(cut_runs(starts, lengths, self.chunk_shape[0])[0])
-
-    def _soon(self, numbers: Ints) -> list[Fetch]:
-        """Return the byte ranges of those chunks that are not cached."""
-        fetches = getattr(self.reader, "fetches", None)
-        if fetches is None:
-            return []
-        missing = missing_chunks(self.cached, np.unique(numbers))
+        missing = missing_chunks(self.cached, np.unique(np.concatenate(numbers)))
         places = self._places(missing)
         if self._joined is not None:
             places = (places[:, None] + self._joined).reshape(-1, len(self.shape))

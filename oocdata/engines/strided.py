@@ -200,14 +200,6 @@ class Strided(WithStorage):
         if self.stored != self.dtype:
             out[...] = out.view(self.stored)
 
-    def fetches_of_runs(self, starts: Ints, lengths: Ints) -> list[Fetch]:
-        """Return the fetches that `read_runs` needs; see `ragged.fetches_of_ragged`."""
-        if not self.file.is_remote:
-            return []
-        _, lengths, offsets = self._located(starts, lengths)
-        nonempty = lengths > 0
-        return self.file.fetches(offsets[nonempty], lengths[nonempty] * self.strides[0])
-
     @property
     def has_runs(self) -> bool:
         """Whether a run along axis 0 is contiguous bytes, in the file or within each chunk."""
