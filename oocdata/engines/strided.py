@@ -66,7 +66,7 @@ class Strided(WithStorage):
         As stored, with its byte order.
     shape : tuple of int
     strides : tuple of int
-        Bytes from one position to the next along each axis; may be negative or 0.
+        Bytes from one position to the next along each axis; may be 0.
     offset : int
         Byte offset of the number at (0, …, 0).
     storage : Storage
@@ -251,7 +251,7 @@ class Strided(WithStorage):
             batch = origins[start : start + plan.boxes]
             self._fill(opened, plan, batch, extent, scratch[: len(batch)])
             shape, strides = (len(batch), *extent.lengths), (plan.nbytes, *plan.strides)
-            read = np.ndarray(shape, self.stored, scratch, plan.origin, strides)
+            read = np.ndarray(shape, self.stored, scratch, 0, strides)
             region = slice(start, start + plan.boxes)
             if places is None:
                 copy_reordered(read, out[region])
@@ -321,7 +321,7 @@ class Strided(WithStorage):
         """Return the error for a changed file, with the rows beyond its end if it was cut short."""
         chunks = self.chunk_offsets
         if chunks is None or isinstance(chunks, RowOffsets):
-            last = origins + (np.array(extent.spans) - 1) * (self.steps > 0)
+            last = origins + (np.array(extent.spans) - 1)
             starts = last.dot(self.steps)
             if chunks is not None:
                 rows = last[:, self.axis]
