@@ -24,7 +24,7 @@ from oocdata.engines.parts import JoinedParts
 from oocdata.engines.planned import missing_chunks
 from oocdata.engines.prefetch import Fetch
 from oocdata.engines.ragged import as_items, copy_runs, cut_runs
-from oocdata.engines.slots import Pin
+from oocdata.engines.slots import TASK_BYTES, Pin
 from oocdata.engines.source import Storage
 from oocdata.errors import SourceError, UnknownFormatError
 from oocdata.threads import cores
@@ -32,9 +32,6 @@ from oocdata.threads import cores
 __all__ = ["ChunkReader", "Chunked"]
 
 _MOST_CHUNKS = 1 << 52
-
-_TASK_BYTES = 1 << 18
-"""Bytes of a block that one thread decodes at a time."""
 
 
 class ChunkReader(Hashable, Protocol):
@@ -314,7 +311,7 @@ class Chunked:
             tuple(slice(a, a + n) for a, n in zip(begin, shape, strict=True))
             for begin in (joined * shape).tolist()
         ]
-        few = max(1, _TASK_BYTES // (prod(shape) * self.dtype.itemsize))
+        few = max(1, TASK_BYTES // (prod(shape) * self.dtype.itemsize))
         few = len(joined) if self.own_threads else few
         run_tasks(
             [

@@ -20,7 +20,7 @@ from oocdata.memory import scratch_share
 if TYPE_CHECKING:
     from oocdata.engines.cache import Cache
 
-__all__ = ["SCRATCH_FACTOR", "Decode", "Pin", "Slots", "decode_groups"]
+__all__ = ["SCRATCH_FACTOR", "TASK_BYTES", "Decode", "Pin", "Slots", "decode_groups"]
 
 Decode: TypeAlias = Callable[[list[int], list[int], NDArray[np.uint8]], None]
 """Function that decodes chunks, given their numbers, into slots of a memory."""
@@ -28,8 +28,8 @@ Decode: TypeAlias = Callable[[list[int], list[int], NDArray[np.uint8]], None]
 SCRATCH_FACTOR = 2
 """Decoding takes the stored bytes and one intermediate form, each about as long as a chunk."""
 
-_GROUPS, _MIN_GROUP_BYTES, _MAX_GROUP_BYTES = 4, 1 << 16, 1 << 20
-"""Missing chunks are decoded in about `_GROUPS` groups, of a size between these bounds."""
+TASK_BYTES = 1 << 18
+"""Bytes of chunks that one thread decodes at a time."""
 
 _SMALL_PAGES = 16 << 20
 """Bytes of slots in small pages; the rest is in huge pages, the last of which may be partly wasted.
@@ -339,11 +339,7 @@ class Slots:
 
 def decode_groups(chunks: list[int], nbytes: int, own_threads: bool) -> Iterator[list[int]]:
     """Divide chunks of `nbytes` each into the groups that are decoded by one thread."""
-    if own_threads:
-        step = max(1, scratch_share() // SCRATCH_FACTOR // nbytes)
-    else:
-        least, most = (max(1, size // nbytes) for size in (_MIN_GROUP_BYTES, _MAX_GROUP_BYTES))
-        step = min(most, max(least, -(-len(chunks) // _GROUPS)))
+    step = max(1, (scratch_share() // SCRATCH_FACTOR if own_threads else TASK_BYTES) // nbytes)
     for start in range(0, len(chunks), step):
         yield chunks[start : start + step]
 
