@@ -313,7 +313,7 @@ class Concat(WithStorage):
                 raise
 
     def runs_below(self, starts: Ints, lengths: Ints) -> Iterator[Runs]:
-        """Yield the runs that each source has of runs; see `ragged.fetches_of_ragged`."""
+        """Yield the runs that each source has of runs; see `ragged.boxes_of_runs`."""
         for part, _, part_starts, counts, _ in self._runs(starts, lengths):
             yield part, part_starts, counts
 

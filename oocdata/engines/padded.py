@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, ClassVar
@@ -12,9 +13,8 @@ from numpy.typing import NDArray
 from oocdata.box import Extent, Ints, split_into_points
 from oocdata.engines.buffers import empty
 from oocdata.engines.copying import copy_boxes
-from oocdata.engines.prefetch import Fetch
 from oocdata.engines.ragged_rows import LocatedRows, inner_shape, locate
-from oocdata.engines.source import Source, Storage, WithStorage
+from oocdata.engines.source import Boxes, Source, Storage, WithStorage
 from oocdata.errors import ArgumentError
 from oocdata.threads import cached_property
 
@@ -138,10 +138,10 @@ class PaddedRows(WithStorage, DerivedRows):
         boxes = padded.reshape(len(origins), extent.lengths[0], span, *inner)
         copy_boxes(boxes, within, Extent(extent.lengths, (1, *extent.strides[1:])), out)
 
-    def fetches(self, origins: Ints, extent: Extent) -> list[Fetch]:
-        """Return the fetches that reading boxes needs; reads the lengths of rows."""
+    def read_boxes(self, origins: Ints, extent: Extent) -> Iterable[Boxes]:
+        """Return the boxes that are read; reads the lengths of rows."""
         located, firsts, counts = self._runs(origins, extent)
-        return located.fetches(firsts, counts)
+        return located.boxes(firsts, counts)
 
     def _runs(self, origins: Ints, extent: Extent) -> tuple[LocatedRows, Ints, Ints]:
         """Return the rows of boxes, and first position and length of the run read of each."""

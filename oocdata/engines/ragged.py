@@ -16,13 +16,21 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent, Ints
 from oocdata.engines.buffers import empty
-from oocdata.engines.prefetch import Fetch, fetches
-from oocdata.engines.source import Source
+from oocdata.engines.source import Boxes, Source
 from oocdata.errors import SourceError
 
 __all__ = [
-    "Runs", "affected_rows", "as_items", "copy_runs", "cut_runs", "fetches_of_ragged",
-    "read_bounds", "read_ragged", "row_batches", "run_positions", "scatter_runs",
+    "Runs",
+    "affected_rows",
+    "as_items",
+    "boxes_of_runs",
+    "copy_runs",
+    "cut_runs",
+    "read_bounds",
+    "read_ragged",
+    "row_batches",
+    "run_positions",
+    "scatter_runs",
 ]  # fmt: skip
 
 Runs: TypeAlias = tuple[Source, Ints, Ints]
@@ -65,21 +73,22 @@ def read_ragged(source: Source, starts: Ints, lengths: Ints, out: NDArray[Any]) 
         source.read(*_boxes(source, run_positions(starts, lengths), 1), out[:, None])
 
 
-def fetches_of_ragged(source: Source, starts: Ints, lengths: Ints) -> list[Fetch]:
-    """Return the fetches that `read_ragged` needs.
+def boxes_of_runs(source: Source, starts: Ints, lengths: Ints) -> Iterator[Boxes]:
+    """Yield the boxes that `read_ragged` reads, to plan what must be fetched or decoded.
 
     A source that reads runs of other sources has a method `runs_below`, which returns those. Else
     each run is covered by two boxes, which overlap: one begins and one ends with it, and both are
     as long as the largest power of two within it. So few boxes differ in extent.
     """
     if below := getattr(source, "runs_below", None):
-        return [fetch for runs in below(starts, lengths) for fetch in fetches_of_ragged(*runs)]
-    found: list[Fetch] = []
+        for runs in below(starts, lengths):
+            yield from boxes_of_runs(*runs)
+        return
     for length in (1 << np.arange(int(lengths.max(initial=0)).bit_length())).tolist():
         of_length = (lengths >= length) & (lengths < 2 * length)
         first, last = starts[of_length], (starts + lengths)[of_length] - length
-        found += fetches(source, *_boxes(source, np.concatenate((first, last)), length))
-    return found
+        if len(first):
+            yield source, *_boxes(source, np.concatenate((first, last)), length)
 
 
 def _boxes(source: Source, starts: Ints, length: int) -> tuple[Ints, Extent]:
