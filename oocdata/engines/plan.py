@@ -54,8 +54,6 @@ class Plan:
         Bytes of a box in memory.
     run : int
         Bytes of each run.
-    whole : bool
-        Whether a box is one run.
     file_offsets, memory_offsets : ndarray of int64, shape (runs,)
         Offsets of the runs from the first number of the box.
     strides : tuple of int
@@ -70,7 +68,6 @@ class Plan:
     boxes: int
     nbytes: int
     run: int
-    whole: bool
     file_offsets: Ints
     memory_offsets: Ints
     strides: tuple[int, ...]
@@ -113,7 +110,7 @@ class Plan:
             if crossing.any():
                 return self._split(chunks, shape, crossing, origins, extent, steps, places)
             starts = _addresses(chunks, origins, shape, steps)
-        if not self.whole:
+        if self.file_offsets.size > 1:
             starts = (starts[:, None] + self.file_offsets).ravel()
             places = (places[:, None] + self.memory_offsets).ravel()
         return starts, places, self.run, None
@@ -252,7 +249,6 @@ def plan_box(
         max(1, min(most // nbytes, _MOST_RUNS // runs)),
         nbytes,
         run,
-        runs == 1,
         _offsets(outer, lengths, from_file),
         _offsets(outer, lengths, from_memory),
         in_memory,

@@ -73,31 +73,28 @@ class PlannedCache:
         return missing
 
     @contextmanager
-    def used(self, *, reads: bool = True) -> Iterator[None]:
-        """Let plans in this thread ask for these chunks, not for the cache's, during a block.
-
-        Without `reads`, no chunk is reported as missing: nothing is looked up to plan its read.
-        """
-        token = _plan.set((self, reads))
+    def used(self) -> Iterator[None]:
+        """Let plans in this thread ask for these chunks, not for the cache's, during a block."""
+        token = _plan.set(self)
         try:
             yield
         finally:
             _plan.reset(token)
 
 
-_plan: ContextVar[tuple[PlannedCache | None, bool]] = ContextVar("plan", default=(None, True))
+_plan: ContextVar[PlannedCache | None] = ContextVar("plan", default=None)
 
 
 def current_plan() -> PlannedCache | None:
     """Return the chunks that plans in this thread ask for."""
-    return _plan.get()[0]
+    return _plan.get()
 
 
 def missing_chunks(array: ArrayCache, chunks: Ints) -> Ints:
     """Return those chunks of an array that a plan must fetch."""
-    planned, reads = _plan.get()
+    planned = _plan.get()
     if planned is None:
         return array.missing(chunks)
     numbers, slots = array.to_slots(chunks).tolist(), id(array.slots)
     missing = planned.load({(slots, number): array.nbytes for number in numbers})
-    return array.from_slots(np.array([number for _, number in missing if reads], np.int64))
+    return array.from_slots(np.array([number for _, number in missing], np.int64))

@@ -140,7 +140,7 @@ class Strided(WithStorage):
             self._read_through(opened, plan, origins, extent, out, places)
         elif (
             boxes == 1 == out.shape[0]
-            and plan.whole
+            and plan.file_offsets.size == 1
             and self.chunk_offsets is None
             and opened.number >= 0
             and out.flags.c_contiguous
