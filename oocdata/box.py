@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from oocdata.threads import cached_property
 
 __all__ = [
-    "Extent", "Ints", "Placement", "covered_positions", "slice_boxes", "split_at_gaps",
-    "split_into_points",
+    "Extent", "Ints", "Placement", "covered_positions", "covered_rows", "slice_boxes",
+    "split_at_gaps", "split_into_points",
 ]  # fmt: skip
 
 Ints: TypeAlias = NDArray[np.int64]
@@ -166,6 +166,18 @@ def split_into_points(
     points = np.repeat(origins, length, axis=0)
     points[:, axis] += np.tile(np.arange(length) * stride, len(origins))
     return points, extent.with_axis(axis, 1)
+
+
+def covered_rows(origins: NDArray[np.int64], extent: Extent) -> Ints:
+    """Return the positions along axis 0 that boxes cover, those of each box in order.
+
+    Examples
+    --------
+    >>> covered_rows(np.array([[7, 0], [2, 0]]), Extent((2, 9), (3, 1)))
+    array([ 7, 10,  2,  5])
+    """
+    rows: Ints = (origins[:, :1] + np.arange(extent.lengths[0]) * extent.strides[0]).ravel()
+    return rows
 
 
 def split_at_gaps(

@@ -29,6 +29,7 @@ __all__ = [
     "read_bounds",
     "read_ragged",
     "row_batches",
+    "run_boxes",
     "run_positions",
     "scatter_runs",
 ]  # fmt: skip
@@ -70,7 +71,7 @@ def read_ragged(source: Source, starts: Ints, lengths: Ints, out: NDArray[Any]) 
     if getattr(source, "has_runs", False):
         cast(Any, source).read_runs(starts, lengths, out)
     else:
-        source.read(*_boxes(source, run_positions(starts, lengths), 1), out[:, None])
+        source.read(*run_boxes(source, run_positions(starts, lengths), 1), out[:, None])
 
 
 def boxes_of_runs(source: Source, starts: Ints, lengths: Ints) -> Iterator[Boxes]:
@@ -88,10 +89,10 @@ def boxes_of_runs(source: Source, starts: Ints, lengths: Ints) -> Iterator[Boxes
         of_length = (lengths >= length) & (lengths < 2 * length)
         first, last = starts[of_length], (starts + lengths)[of_length] - length
         if len(first):
-            yield source, *_boxes(source, np.concatenate((first, last)), length)
+            yield source, *run_boxes(source, np.concatenate((first, last)), length)
 
 
-def _boxes(source: Source, starts: Ints, length: int) -> tuple[Ints, Extent]:
+def run_boxes(source: Source, starts: Ints, length: int) -> tuple[Ints, Extent]:
     """Return boxes of a length along axis 0, and whole along the other axes."""
     origins = np.zeros((len(starts), len(source.shape)), np.int64)
     origins[:, 0] = starts

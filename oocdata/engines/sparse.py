@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent, Ints
+from oocdata.box import Extent, Ints, covered_rows
 from oocdata.engines.buffers import empty
 from oocdata.engines.ragged import (
     affected_rows,
@@ -191,7 +191,7 @@ class SparseRows(WithStorage):
 
     def read_boxes(self, origins: Ints, extent: Extent) -> Iterator[Boxes]:
         """Yield the boxes that are read of `indices` and `data`; reads `indptr`."""
-        rows = _rows(origins, extent)
+        rows = covered_rows(origins, extent)
         starts = self.indptr[rows]
         for array in (self.indices, self.data):
             yield from boxes_of_runs(array, starts, self.indptr[rows + 1] - starts)
@@ -199,7 +199,7 @@ class SparseRows(WithStorage):
     def boxes(self, origins: Ints, extent: Extent) -> Iterator[Entries]:
         """Yield the entries of boxes; rows are those of all boxes, one box after the other."""
         (length, width), stride = extent.lengths, extent.strides[1]
-        rows = _rows(origins, extent)
+        rows = covered_rows(origins, extent)
         first = np.repeat(origins[:, 1], length)
         start = 0
         for entries in self._entries_of(rows):
@@ -260,12 +260,6 @@ class SparseRows(WithStorage):
             path=storage.path,
             key=storage.key,
         )
-
-
-def _rows(origins: Ints, extent: Extent) -> Ints:
-    """Return the rows of boxes, one box after the other."""
-    rows: Ints = (origins[:, :1] + np.arange(extent.lengths[0]) * extent.strides[0]).ravel()
-    return rows
 
 
 def _write_rows(entries: Entries, out: NDArray[Any]) -> None:

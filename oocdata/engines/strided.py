@@ -25,7 +25,7 @@ from oocdata.engines.files import File, Readable
 from oocdata.engines.parts import JoinedParts, RowOffsets
 from oocdata.engines.plan import Plan, plan_box
 from oocdata.engines.prefetch import Fetch
-from oocdata.engines.ragged import cut_runs
+from oocdata.engines.ragged import cut_runs, run_boxes
 from oocdata.engines.runs import UnfinishedError
 from oocdata.engines.source import Storage, WithStorage
 from oocdata.errors import SourceError, TruncatedFileError
@@ -185,18 +185,16 @@ class Strided(WithStorage):
         starts, lengths, offsets = self._located(starts, lengths)
         nbytes = lengths * self.strides[0]
         addresses = np.cumsum(nbytes) - nbytes + out.ctypes.data
-        single = Extent.of((1, *self.shape[1:]))
         opened = self.file.opened()
         if not opened.unchanged():
-            raise self._changed(opened, self._origins(starts), single)
+            raise self._changed(opened, *run_boxes(self, starts, 1))
         try:
             opened.read_runs(offsets, addresses, nbytes, out)
         except UnfinishedError as error:
-            origin = self._origins(starts[error.run : error.run + 1])
-            extent = Extent.of((int(lengths[error.run]), *self.shape[1:]))
-            raise self._unfinished(opened, origin, extent, error.cause) from error.cause
+            failed = run_boxes(self, starts[error.run : error.run + 1], int(lengths[error.run]))
+            raise self._unfinished(opened, *failed, error.cause) from error.cause
         if not opened.unchanged():
-            raise self._changed(opened, self._origins(starts), single)
+            raise self._changed(opened, *run_boxes(self, starts, 1))
         if self.stored != self.dtype:
             out[...] = out.view(self.stored)
 
@@ -214,14 +212,8 @@ class Strided(WithStorage):
             return starts, lengths, starts * step + self.offset
         length = self.chunk_offsets.chunk_shape[0]
         chunks, within, lengths = cut_runs(starts, lengths, length)
-        offsets = self.chunk_offsets.offsets(self._origins(chunks)) + within * step
+        offsets = self.chunk_offsets.offsets(run_boxes(self, chunks, 1)[0]) + within * step
         return chunks * length + within, lengths, offsets + self.offset
-
-    def _origins(self, places: Ints) -> Ints:
-        """Return the origins of positions along axis 0."""
-        origins = np.zeros((len(places), len(self.shape)), np.int64)
-        origins[:, 0] = places
-        return origins
 
     def plan(self, extent: Extent, out: NDArray[Any]) -> Plan:
         """Plan how boxes of an extent are read into `out`."""
