@@ -201,8 +201,10 @@ def _run_axes(array: NDArray[Any], out: NDArray[Any]) -> list[int]:
     Examples
     --------
     >>> frames = np.zeros((5, 4, 2, 3))
-    >>> _run_axes(frames, np.zeros((5, 4, 2, 3))[:, 1:]), _run_axes(frames, frames[:, ::2])
-    ([3, 2, 1], [3, 2])
+    >>> _run_axes(frames, np.zeros((5, 6, 2, 3))[:, 1:5])
+    [3, 2, 1]
+    >>> _run_axes(frames, np.zeros((5, 4, 2, 4))[..., 1:])
+    [3]
     """
     axes = [axis for axis, length in enumerate(array.shape) if length > 1]
     axes.sort(key=lambda axis: abs(out.strides[axis]))
