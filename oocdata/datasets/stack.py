@@ -23,7 +23,7 @@ __all__ = ["concatenate", "stack"]
 def stack(parts: Iterable[View | ArrayLike], axis: int = -1) -> View:
     """Stack arrays of the same rows along a new axis of their elements.
 
-    Positions of one array (``v[..., 0]``, ``v[..., 1]``) are read together.
+    Neighbours that are positions of one array (``v[..., 0]``, ``v[..., 1]``) are read together.
 
     Parameters
     ----------

@@ -31,8 +31,9 @@ from oocdata.engines.copying import read_to
 from oocdata.engines.decoded import Decoded
 from oocdata.engines.mixed_shapes import PaddedArray
 from oocdata.engines.parts import RowOffsets
-from oocdata.engines.prefetch import GAP, Fetch
-from oocdata.engines.ragged import fetches_of_ragged, read_ragged
+from oocdata.engines.plan import plan_box
+from oocdata.engines.prefetch import GAP
+from oocdata.engines.ragged import Runs, read_ragged
 from oocdata.engines.source import Boxes, Source, Storage, WithStorage
 from oocdata.engines.strided import Strided
 from oocdata.engines.wrapped import Relabelled, SourceChunks
@@ -92,17 +93,22 @@ def blocked(source: Source, axes: tuple[int, ...]) -> Source:
         or min(source.strides, default=0) <= 0
     ):
         return source
-    run = _run_of_row(source, axes)
+    itemsize, ndim = source.stored.itemsize, len(source.shape)
+    row = tuple(1 if axis in axes else length for axis, length in enumerate(source.shape))
+    run = plan_box(row, (1,) * ndim, source.strides, itemsize, None, holes=False).run
     if run > _SHORT:
         return source
     if not isinstance(source.chunk_offsets, RowOffsets | None):
         chunk = tuple(map(min, source.chunk_offsets.chunk_shape, source.shape))
         is_cut = any(n > chunk[axis] for axis, n in enumerate(source.shape) if axis not in axes)
         return source if is_cut else CachedRows(source, chunk)
-    element = [axis for axis in range(len(source.shape)) if axis not in axes]
-    if run == prod(source.shape[axis] for axis in element) * source.stored.itemsize:
-        order = sorted(range(len(source.shape)), key=lambda axis: source.strides[axis])
-        nbytes, span = prod(source.shape) * source.stored.itemsize, _span_bytes(source)
+    if run == prod(row) * itemsize:
+        order = sorted(range(ndim), key=lambda axis: source.strides[axis])
+        nbytes, steps = (
+            prod(source.shape) * itemsize,
+            zip(source.shape, source.strides, strict=True),
+        )
+        span = sum((length - 1) * step for length, step in steps) + itemsize
         block_bytes = _SMALL_BLOCK_BYTES
         # Gaps between several datasets are not read.
         if source.chunk_offsets is None and span > 2 * nbytes:
@@ -112,7 +118,7 @@ def blocked(source: Source, axes: tuple[int, ...]) -> Source:
             # A field of rows: the gaps are read too, so do that only once.
             block_bytes = block_bytes * nbytes // span
         return CachedRows(source, _block_shape(source, order, block_bytes))
-    return _interleaved(source, axes, element)
+    return _interleaved(source, axes, [axis for axis in range(ndim) if axis not in axes])
 
 
 def as_one(sources: Sequence[Source]) -> Source | None:
@@ -131,24 +137,6 @@ def as_one(sources: Sequence[Source]) -> Source | None:
     cached = CachedRows(whole, (whole.chunk_shape[0], *blocks.pop()))
     is_joined = isinstance(cached._cached, Concat) and cached._cached.readers
     return cached if is_joined else None
-
-
-def _run_of_row(source: Strided, axes: tuple[int, ...]) -> int:
-    """Return the length in bytes of the contiguous runs of a row."""
-    run = source.stored.itemsize
-    for axis in sorted(range(len(source.shape)), key=lambda axis: source.strides[axis]):
-        if source.shape[axis] == 1:
-            continue
-        if axis in axes or source.strides[axis] != run:
-            break
-        run *= source.shape[axis]
-    return run
-
-
-def _span_bytes(source: Strided) -> int:
-    """Return the bytes from the first to the last byte of the array."""
-    steps = zip(source.shape, source.strides, strict=True)
-    return sum((length - 1) * step for length, step in steps) + source.stored.itemsize
 
 
 def _block_shape(source: Strided, order: Sequence[int], most: int) -> tuple[int, ...]:
@@ -282,18 +270,14 @@ class CachedRows(WithStorage):
 
     def read_runs(self, starts: Ints, lengths: Ints, out: NDArray[Any]) -> None:
         """Write runs of rows end to end; see `oocdata.engines.ragged.read_ragged`."""
-        read_ragged(self._source_for_runs(lengths), starts, lengths, out)
+        read_ragged(*self.runs_below(starts, lengths)[0], out)
 
-    def fetches_of_runs(self, starts: Ints, lengths: Ints) -> list[Fetch]:
-        """Return the byte ranges that `read_runs` needs from a store."""
-        return fetches_of_ragged(self._source_for_runs(lengths), starts, lengths)
-
-    def _source_for_runs(self, lengths: Ints) -> Strided | Chunked | Concat:
-        """Return the source to read runs of rows from.
+    def runs_below(self, starts: Ints, lengths: Ints) -> list[Runs]:
+        """Return the runs with the source to read them from.
 
         Ragged rows of 5 to 60 numbers, of which each reads two offsets, take 1 / 2.3 of the
         processor's time from cached blocks, by NumPy iteration.
         """
         row = self._nbytes // self.shape[0]
         short = len(lengths) >= self._few and row * int(lengths.sum()) <= _SHORT * len(lengths)
-        return self._cached if short and self._fits() else self.source
+        return [(self._cached if short and self._fits() else self.source, starts, lengths)]

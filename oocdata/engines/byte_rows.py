@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent, Ints
+from oocdata.box import Extent, Ints, covered_rows
 from oocdata.engines.buffers import empty
 from oocdata.engines.ragged import affected_rows, read_bounds, read_ragged, row_batches
 from oocdata.engines.source import Source, Storage, WithStorage
@@ -108,7 +108,7 @@ class ByteRows(WithStorage):
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         if out.size == 0:
             return
-        rows = (origins + np.arange(extent.lengths[0]) * extent.strides[0]).ravel()
+        rows = covered_rows(origins, extent)
         elements = np.empty(len(rows), object)
         try:
             starts, stops = read_bounds(self.offsets, rows, self.values.shape[0])

@@ -24,7 +24,7 @@ from oocdata.engines.parts import JoinedParts
 from oocdata.engines.planned import missing_chunks
 from oocdata.engines.prefetch import Fetch
 from oocdata.engines.ragged import as_items, copy_runs, cut_runs
-from oocdata.engines.slots import Pin
+from oocdata.engines.slots import TASK_BYTES, Pin
 from oocdata.engines.source import Storage
 from oocdata.errors import SourceError, UnknownFormatError
 from oocdata.threads import cores
@@ -32,9 +32,6 @@ from oocdata.threads import cores
 __all__ = ["ChunkReader", "Chunked"]
 
 _MOST_CHUNKS = 1 << 52
-
-_TASK_BYTES = 1 << 18
-"""Bytes of a block that one thread decodes at a time."""
 
 
 class ChunkReader(Hashable, Protocol):
@@ -257,7 +254,10 @@ class Chunked:
         self.reader.check()
 
     def fetches(self, origins: Ints, extent: Extent) -> list[Fetch]:
-        """Return the byte ranges that reading boxes needs from a store."""
+        """Return the byte ranges that reading boxes needs from a store: of chunks not cached."""
+        fetches = getattr(self.reader, "fetches", None)
+        if fetches is None:
+            return []
         origins, extent = split_at_gaps(origins, extent, self.chunk_shape)
         first = origins // self.chunk_lengths
         last = (origins + np.array(extent.spans) - 1) // self.chunk_lengths
@@ -265,18 +265,7 @@ class Chunked:
             ((first + step) @ self.steps)[(first + step <= last).all(axis=1)]
             for step in np.ndindex(*((last - first).max(axis=0) + 1).tolist())
         ]
-        return self._soon(np.concatenate(numbers))
-
-    def fetches_of_runs(self, starts: Ints, lengths: Ints) -> list[Fetch]:
-        """Return the byte ranges that `read_runs` needs from a store."""
-        return self._soon(cut_runs(starts, lengths, self.chunk_shape[0])[0])
-
-    def _soon(self, numbers: Ints) -> list[Fetch]:
-        """Return the byte ranges of those chunks that are not cached."""
-        fetches = getattr(self.reader, "fetches", None)
-        if fetches is None:
-            return []
-        missing = missing_chunks(self.cached, np.unique(numbers))
+        missing = missing_chunks(self.cached, np.unique(np.concatenate(numbers)))
         places = self._places(missing)
         if self._joined is not None:
             places = (places[:, None] + self._joined).reshape(-1, len(self.shape))
@@ -322,7 +311,7 @@ class Chunked:
             tuple(slice(a, a + n) for a, n in zip(begin, shape, strict=True))
             for begin in (joined * shape).tolist()
         ]
-        few = max(1, _TASK_BYTES // (prod(shape) * self.dtype.itemsize))
+        few = max(1, TASK_BYTES // (prod(shape) * self.dtype.itemsize))
         few = len(joined) if self.own_threads else few
         run_tasks(
             [

@@ -24,10 +24,9 @@ from oocdata.engines.chunked import Chunked
 from oocdata.engines.copying import read_to
 from oocdata.engines.decoded import Decoded
 from oocdata.engines.many_files import readers_of_several
-from oocdata.engines.prefetch import Fetch
 from oocdata.engines.ragged import (
+    Runs,
     affected_rows,
-    fetches_of_ragged,
     read_ragged,
     run_positions,
     scatter_runs,
@@ -313,13 +312,10 @@ class Concat(WithStorage):
                 error.set_rows(range(begins[run], begins[run] + counts[run]))
                 raise
 
-    def fetches_of_runs(self, starts: Ints, lengths: Ints) -> list[Fetch]:
-        """Return the fetches that `read_runs` needs; see `ragged.fetches_of_ragged`."""
-        return [
-            fetch
-            for part, _, part_starts, counts, _ in self._runs(starts, lengths)
-            for fetch in fetches_of_ragged(part, part_starts, counts)
-        ]
+    def runs_below(self, starts: Ints, lengths: Ints) -> Iterator[Runs]:
+        """Yield the runs that each source has of runs; see `ragged.boxes_of_runs`."""
+        for part, _, part_starts, counts, _ in self._runs(starts, lengths):
+            yield part, part_starts, counts
 
     def _runs(self, starts: Ints, lengths: Ints) -> Iterator[tuple[Source, Ints, Ints, Ints, Ints]]:
         """Yield for each source its share of runs, which are cut where parts end.

@@ -27,7 +27,6 @@ from oocdata.engines.concat import Concat, concatenate, flatten
 from oocdata.engines.copying import read_to
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.padded import DerivedRows, PaddedRows, padding_value
-from oocdata.engines.prefetch import Fetch, fetches
 from oocdata.engines.ragged import run_positions, scatter_runs
 from oocdata.engines.ragged_rows import LocatedRows, RaggedSource
 from oocdata.engines.source import Boxes, Source, Storage
@@ -274,7 +273,7 @@ class RaggedPart(RaggedSource, Wrapped):
         def read(firsts: Ints, counts: Ints, out: NDArray[Any], targets: Ints) -> None:
             scatter_runs(partial(read_runs, firsts, counts), counts, self.dtype, out, targets)
 
-        def fetches_of(firsts: Ints, counts: Ints) -> list[Fetch]:
-            return fetches(self.source, *boxes(firsts, counts))
+        def read_boxes(firsts: Ints, counts: Ints) -> list[Boxes]:
+            return [(self.source, *boxes(firsts, counts))]
 
-        return LocatedRows(np.full(len(rows), self.source.shape[1]), read, fetches_of)
+        return LocatedRows(np.full(len(rows), self.source.shape[1]), read, read_boxes)

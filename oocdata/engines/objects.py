@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent, Ints, covered_positions
+from oocdata.box import Extent, Ints, covered_positions, covered_rows
 from oocdata.engines.copying import copy_boxes, read_through
 from oocdata.engines.source import RowSource, Storage, WithStorage
 from oocdata.errors import ArgumentError, SourceError
@@ -244,7 +244,7 @@ class RowReader:
         element, length = self.shape[1:], extent.lengths[0]
         whole = extent.lengths[1:] == element
         if whole and out.flags.c_contiguous and out.dtype == self.dtype:
-            rows = (origins[:, :1] + np.arange(length) * extent.strides[0]).ravel()
+            rows = covered_rows(origins, extent)
             self.rows.read_rows(rows, out.reshape(len(rows), *element))
             return
         # Read whole rows, then copy boxes that begin at 0 along the first axis of these.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, ClassVar
@@ -9,12 +10,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent, Ints, split_into_points
+from oocdata.box import Extent, Ints, covered_rows
 from oocdata.engines.buffers import empty
 from oocdata.engines.copying import copy_boxes
-from oocdata.engines.prefetch import Fetch
 from oocdata.engines.ragged_rows import LocatedRows, inner_shape, locate
-from oocdata.engines.source import Source, Storage, WithStorage
+from oocdata.engines.source import Boxes, Source, Storage, WithStorage
 from oocdata.errors import ArgumentError
 from oocdata.threads import cached_property
 
@@ -138,14 +138,14 @@ class PaddedRows(WithStorage, DerivedRows):
         boxes = padded.reshape(len(origins), extent.lengths[0], span, *inner)
         copy_boxes(boxes, within, Extent(extent.lengths, (1, *extent.strides[1:])), out)
 
-    def fetches(self, origins: Ints, extent: Extent) -> list[Fetch]:
-        """Return the fetches that reading boxes needs; reads the lengths of rows."""
+    def read_boxes(self, origins: Ints, extent: Extent) -> Iterable[Boxes]:
+        """Return the boxes that are read; reads the lengths of rows."""
         located, firsts, counts = self._runs(origins, extent)
-        return located.fetches(firsts, counts)
+        return located.boxes(firsts, counts)
 
     def _runs(self, origins: Ints, extent: Extent) -> tuple[LocatedRows, Ints, Ints]:
         """Return the rows of boxes, and first position and length of the run read of each."""
-        located = locate(self.rows, split_into_points(origins, extent, 0)[0][:, 0])
+        located = locate(self.rows, covered_rows(origins, extent))
         firsts = np.repeat(origins[:, 1], extent.lengths[0])
         remaining = np.minimum(located.lengths, self.length) - firsts
         return located, firsts, np.clip(remaining, 0, extent.spans[1])
@@ -162,8 +162,8 @@ class RowLengths(DerivedRows):
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         if out.size:
-            rows = split_into_points(origins, extent, 0)[0][:, 0]
-            out[...] = locate(self.rows, rows).lengths.reshape(out.shape)
+            located = locate(self.rows, covered_rows(origins, extent))
+            out[...] = located.lengths.reshape(out.shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,7 +188,7 @@ class RowMask(DerivedRows):
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         if out.size:
-            rows = split_into_points(origins, extent, 0)[0][:, 0]
+            rows = covered_rows(origins, extent)
             lengths = locate(self.rows, rows).lengths.reshape(len(origins), -1)
             places = origins[:, 1:] + np.arange(extent.lengths[1]) * extent.strides[1]
             out[...] = places[:, None] < lengths[..., None]

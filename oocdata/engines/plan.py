@@ -47,22 +47,17 @@ class Plan:
     ----------
     direct : bool
         Whether runs are read into the caller's memory. Otherwise they are read into scratch memory,
-        where a box has `nbytes` bytes, begins at `origin` and has `strides`.
+        where a box has `nbytes` bytes and `strides`.
     boxes : int
         Boxes read at a time.
     nbytes : int
         Bytes of a box in memory.
     run : int
         Bytes of each run.
-    whole : bool
-        Whether a box is one run, which begins `low` bytes from its first number.
-    low : int
     file_offsets, memory_offsets : ndarray of int64, shape (runs,)
         Offsets of the runs from the first number of the box.
     strides : tuple of int
         Strides of a box in memory, in bytes.
-    origin : int
-        Offset of the first number of a box in scratch memory.
     parts : (int, int) or None
         An axis and a length, if a box is so large that it is read in parts.
     inner : tuple of int
@@ -73,12 +68,9 @@ class Plan:
     boxes: int
     nbytes: int
     run: int
-    whole: bool
-    low: int
     file_offsets: Ints
     memory_offsets: Ints
     strides: tuple[int, ...]
-    origin: int
     parts: tuple[int, int] | None
     inner: tuple[int, ...]
 
@@ -118,9 +110,7 @@ class Plan:
             if crossing.any():
                 return self._split(chunks, shape, crossing, origins, extent, steps, places)
             starts = _addresses(chunks, origins, shape, steps)
-        if self.whole:
-            starts += self.low
-        else:
+        if self.file_offsets.size > 1:
             starts = (starts[:, None] + self.file_offsets).ravel()
             places = (places[:, None] + self.memory_offsets).ravel()
         return starts, places, self.run, None
@@ -199,7 +189,7 @@ def plan_box(
     lengths, strides : tuple of int
         Of the box, all at least 1.
     file_strides : tuple of int
-        Strides of the array in the file, in bytes, of any sign.
+        Strides of the array in the file, in bytes, at least 0.
     itemsize : int
         Bytes of one number.
     memory : tuple of int or None
@@ -216,13 +206,13 @@ def plan_box(
     size = prod(lengths) * itemsize
     steps = [stride * step for stride, step in zip(strides, file_strides, strict=True)]
     axes = [axis for axis, length in enumerate(lengths) if length > 1]
-    axes.sort(key=lambda axis: abs(steps[axis]))
+    axes.sort(key=lambda axis: steps[axis])
     # Join axes into runs in the file, with small holes.
     run = used = itemsize  # bytes of a run, and bytes of it that the box uses
     dense, inside = True, [0] * len(lengths)
     joined = 0
     for axis in axes:
-        step, length = abs(steps[axis]), lengths[axis]
+        step, length = steps[axis], lengths[axis]
         hole = step - run
         span = run + (length - 1) * step
         small = (
@@ -236,29 +226,16 @@ def plan_box(
         run, used, joined = span, used * length, joined + 1
     outer = axes[joined:]
     direct = (
-        memory is not None
-        and dense
-        and all(steps[axis] > 0 and memory[axis] == steps[axis] for axis in axes[:joined])
+        memory is not None and dense and all(memory[axis] == steps[axis] for axis in axes[:joined])
     )
     nbytes = run
     for axis in outer:
         inside[axis] = nbytes
         nbytes *= lengths[axis]
-    # Axes with negative strides are reversed in scratch memory.
-    reverse = [axis for axis in axes if steps[axis] < 0]
-    origin = sum((lengths[axis] - 1) * inside[axis] for axis in reverse)
-    low = sum((lengths[axis] - 1) * steps[axis] for axis in reverse)
+    in_memory = tuple(inside)
     if direct and memory is not None:
-        strides, nbytes, origin = memory, size, 0
-        from_file, from_memory = [steps[axis] for axis in outer], [memory[axis] for axis in outer]
-        low = 0
-    else:
-        strides = tuple(
-            -inside[axis] if axis in reverse else inside[axis] for axis in range(len(lengths))
-        )
-        from_file, from_memory = (
-            [abs(steps[axis]) for axis in outer], [inside[axis] for axis in outer]
-        )  # fmt: skip
+        in_memory, nbytes = memory, size
+    from_file, from_memory = [steps[axis] for axis in outer], [in_memory[axis] for axis in outer]
     parts = None
     runs = prod(lengths[axis] for axis in outer)
     most = _MOST_BYTES if direct else _SCRATCH_BYTES
@@ -272,12 +249,9 @@ def plan_box(
         max(1, min(most // nbytes, _MOST_RUNS // runs)),
         nbytes,
         run,
-        runs == 1,
-        low,
-        low + _offsets(outer, lengths, from_file),
+        _offsets(outer, lengths, from_file),
         _offsets(outer, lengths, from_memory),
-        strides,
-        origin,
+        in_memory,
         parts,
         tuple(axes),
     )

@@ -2,29 +2,40 @@
 
 `Source.read` takes boxes of one extent, but a row of a sparse matrix is a run as long as it has
 stored numbers. A source that can read runs of any lengths has a property `has_runs`, which is True,
-and a method `read_runs`; if its file may be in a store, also a method `fetches_of_runs`. For other
-sources, each position of a run is read as a box.
+and a method `read_runs`. For other sources, each position of a run is read as a box.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from math import prod
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent, Ints
 from oocdata.engines.buffers import empty
-from oocdata.engines.prefetch import Fetch, fetches
-from oocdata.engines.source import Source
+from oocdata.engines.source import Boxes, Source
 from oocdata.errors import SourceError
 
 __all__ = [
-    "affected_rows", "as_items", "copy_runs", "cut_runs", "fetches_of_ragged", "read_bounds",
-    "read_ragged", "row_batches", "run_positions", "scatter_runs",
+    "Runs",
+    "affected_rows",
+    "as_items",
+    "boxes_of_runs",
+    "copy_runs",
+    "cut_runs",
+    "read_bounds",
+    "read_ragged",
+    "row_batches",
+    "run_boxes",
+    "run_positions",
+    "scatter_runs",
 ]  # fmt: skip
+
+Runs: TypeAlias = tuple[Source, Ints, Ints]
+"""A source, and the starts and lengths of runs along its axis 0."""
 
 _ITEM = 32
 """Numbers that are copied as one item."""
@@ -60,24 +71,32 @@ def read_ragged(source: Source, starts: Ints, lengths: Ints, out: NDArray[Any]) 
     if getattr(source, "has_runs", False):
         cast(Any, source).read_runs(starts, lengths, out)
     else:
-        source.read(*_points(source, starts, lengths), out[:, None])
+        source.read(*run_boxes(source, run_positions(starts, lengths), 1), out[:, None])
 
 
-def fetches_of_ragged(source: Source, starts: Ints, lengths: Ints) -> list[Fetch]:
-    """Return the fetches that `read_ragged` needs."""
-    if not lengths.any():
-        return []
-    if not getattr(source, "has_runs", False):
-        return fetches(source, *_points(source, starts, lengths))
-    method = getattr(source, "fetches_of_runs", None)
-    return list(method(starts, lengths)) if method else []
+def boxes_of_runs(source: Source, starts: Ints, lengths: Ints) -> Iterator[Boxes]:
+    """Yield the boxes that `read_ragged` reads, to plan what must be fetched or decoded.
+
+    A source that reads runs of other sources has a method `runs_below`, which returns those. Else
+    each run is covered by two boxes, which overlap: one begins and one ends with it, and both are
+    as long as the largest power of two within it. So few boxes differ in extent.
+    """
+    if below := getattr(source, "runs_below", None):
+        for runs in below(starts, lengths):
+            yield from boxes_of_runs(*runs)
+        return
+    for length in (1 << np.arange(int(lengths.max(initial=0)).bit_length())).tolist():
+        of_length = (lengths >= length) & (lengths < 2 * length)
+        first, last = starts[of_length], (starts + lengths)[of_length] - length
+        if len(first):
+            yield source, *run_boxes(source, np.concatenate((first, last)), length)
 
 
-def _points(source: Source, starts: Ints, lengths: Ints) -> tuple[Ints, Extent]:
-    """Return the positions of runs as boxes."""
-    origins = np.zeros((int(lengths.sum()), len(source.shape)), np.int64)
-    origins[:, 0] = run_positions(starts, lengths)
-    return origins, Extent.of((1, *source.shape[1:]))
+def run_boxes(source: Source, starts: Ints, length: int) -> tuple[Ints, Extent]:
+    """Return boxes of a length along axis 0, and whole along the other axes."""
+    origins = np.zeros((len(starts), len(source.shape)), np.int64)
+    origins[:, 0] = starts
+    return origins, Extent.of((length, *source.shape[1:]))
 
 
 def read_bounds(offsets: Source, rows: Ints, most: int) -> tuple[Ints, Ints]:

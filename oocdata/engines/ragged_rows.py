@@ -8,7 +8,7 @@ consecutive in an array (`RaggedRows`) are located by offsets; a format may have
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NoReturn
@@ -18,15 +18,14 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent, Ints
 from oocdata.engines.concat import Concat
-from oocdata.engines.prefetch import Fetch
 from oocdata.engines.ragged import (
     affected_rows,
-    fetches_of_ragged,
+    boxes_of_runs,
     read_bounds,
     read_ragged,
     scatter_runs,
 )
-from oocdata.engines.source import Source, Storage, WithStorage
+from oocdata.engines.source import Boxes, Source, Storage, WithStorage
 from oocdata.errors import ArgumentError, SourceError
 from oocdata.threads import cached_property
 
@@ -49,13 +48,13 @@ class LocatedRows:
         of row i on and of length ``counts[i]``, and writes it to ``out[targets[i]]`` and after,
         converted to the dtype of `out`, which is C-contiguous. Raises `SourceError` if storage
         can't deliver the rows.
-    fetches : callable
-        ``fetches(firsts, counts)`` returns the fetches that `read` needs.
+    boxes : callable
+        ``boxes(firsts, counts)`` returns the boxes that `read` reads, to fetch them before.
     """
 
     lengths: Ints
     read: Callable[[Ints, Ints, NDArray[Any], Ints], None]
-    fetches: Callable[[Ints, Ints], list[Fetch]] = lambda _firsts, _counts: []
+    boxes: Callable[[Ints, Ints], Iterable[Boxes]] = lambda _firsts, _counts: []
 
 
 class RaggedSource(ABC):
@@ -70,10 +69,10 @@ class RaggedSource(ABC):
     def locate(self, rows: Ints) -> LocatedRows:
         """Return rows with their lengths; any order, repeats allowed."""
 
-    def fetches(self, origins: Ints, extent: Extent) -> list[Fetch]:
-        """Return the fetches that reading rows needs; reads where they are."""
+    def read_boxes(self, origins: Ints, extent: Extent) -> Iterable[Boxes]:
+        """Return the boxes that are read for rows; reads where they are."""
         located = self.locate(origins[:, 0])
-        return located.fetches(np.zeros_like(located.lengths), located.lengths)
+        return located.boxes(np.zeros_like(located.lengths), located.lengths)
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> NoReturn:
         """Raise, because rows have no single shape."""
@@ -128,14 +127,11 @@ def join_located(count: int, shares: Sequence[tuple[LocatedRows, Ints]]) -> Loca
         for located, places in shares:
             located.read(firsts[places], counts[places], out, targets[places])
 
-    def fetches(firsts: Ints, counts: Ints) -> list[Fetch]:
-        return [
-            fetch
-            for located, places in shares
-            for fetch in located.fetches(firsts[places], counts[places])
-        ]
+    def boxes(firsts: Ints, counts: Ints) -> Iterator[Boxes]:
+        for located, places in shares:
+            yield from located.boxes(firsts[places], counts[places])
 
-    return LocatedRows(lengths, read, fetches)
+    return LocatedRows(lengths, read, boxes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,7 +217,7 @@ class RaggedRows(WithStorage, RaggedSource):
                 error.set_rows(affected_rows(error, rows, starts, stops))
                 raise
 
-        def fetches(firsts: Ints, counts: Ints) -> list[Fetch]:
-            return fetches_of_ragged(self.values, starts + firsts, counts)
+        def boxes(firsts: Ints, counts: Ints) -> Iterator[Boxes]:
+            return boxes_of_runs(self.values, starts + firsts, counts)
 
-        return LocatedRows(stops - starts, read, fetches)
+        return LocatedRows(stops - starts, read, boxes)

@@ -20,7 +20,7 @@ from oocdata.memory import scratch_share
 if TYPE_CHECKING:
     from oocdata.engines.cache import Cache
 
-__all__ = ["SCRATCH_FACTOR", "Decode", "Pin", "Slots", "decode_groups"]
+__all__ = ["SCRATCH_FACTOR", "TASK_BYTES", "Decode", "Pin", "Slots", "decode_groups"]
 
 Decode: TypeAlias = Callable[[list[int], list[int], NDArray[np.uint8]], None]
 """Function that decodes chunks, given their numbers, into slots of a memory."""
@@ -28,8 +28,8 @@ Decode: TypeAlias = Callable[[list[int], list[int], NDArray[np.uint8]], None]
 SCRATCH_FACTOR = 2
 """Decoding takes the stored bytes and one intermediate form, each about as long as a chunk."""
 
-_GROUPS, _MIN_GROUP_BYTES, _MAX_GROUP_BYTES = 4, 1 << 16, 1 << 20
-"""Missing chunks are decoded in about `_GROUPS` groups, of a size between these bounds."""
+TASK_BYTES = 1 << 18
+"""Bytes of chunks that one thread decodes at a time."""
 
 _SMALL_PAGES = 16 << 20
 """Bytes of slots in small pages; the rest is in huge pages, the last of which may be partly wasted.
@@ -202,11 +202,22 @@ class Slots:
     def _load(
         self, numbers: Sequence[int], decode: Decode, own_threads: bool
     ) -> tuple[Pin, set[_DecodeTask]]:
-        """Pin chunks and decode the missing ones; return tasks of other readers to wait for."""
+        """Pin chunks and decode the missing ones; return tasks of other readers to wait for.
+
+        Waits until there is room for all of them: threads that each claim some, and wait for more,
+        could wait for one another.
+        """
         trim()
-        pin, own, others = self._claim(numbers, own_threads)
+        woken: SimpleQueue[None] = SimpleQueue()
+        self.cache.waiting.append(woken)  # before the first try, so that no release is missed
         try:
-            self._decode(own, decode)
+            while (claimed := self._claim(numbers, own_threads)) is None:
+                woken.get()
+        finally:
+            self.cache.waiting.remove(woken)
+        (pin, own, others), memory = claimed, self.memory
+        try:
+            run_tasks([partial(self._run, task, decode, memory) for task in own])
         except BaseException:
             pin.release()
             raise
@@ -214,33 +225,16 @@ class Slots:
 
     def _claim(
         self, numbers: Sequence[int], own_threads: bool
-    ) -> tuple[Pin, list[_DecodeTask], set[_DecodeTask]]:
-        """Pin the slots of chunks, and start tasks for missing ones; wait until there is room.
-
-        All slots are claimed at once, so threads that each pin some never wait for one another.
-
-        Returns
-        -------
-        pin : Pin
-        own, others : list and set of _DecodeTask
-            Tasks that this thread must run, and tasks of other threads to wait for.
-        """
-        woken: SimpleQueue[None] = SimpleQueue()
-        self.cache.waiting.append(woken)  # before the first try, so that no release is missed
-        try:
-            while (claimed := self._try_claim(numbers, own_threads)) is None:
-                woken.get()
-            return claimed
-        finally:
-            self.cache.waiting.remove(woken)
-
-    def _try_claim(
-        self, numbers: Sequence[int], own_threads: bool
     ) -> tuple[Pin, list[_DecodeTask], set[_DecodeTask]] | None:
-        """Do what `_claim` does; return None if there is no room now."""
+        """Pin the slots of chunks; return also tasks for missing ones, and tasks of other threads.
+
+        None if there is no room now.
+        """
         cache = self.cache
         with cache.changing():
-            self._grow()
+            capacity = max(1, cache.budget() // self.nbytes)
+            if self._capacity < capacity and self.drop():  # no slot is in use
+                self._map(capacity)
             # Each once: an array may be joined twice.
             missing = [number for number in dict.fromkeys(numbers) if number not in self._slot_of]
             keep = {self._slot_of[number] for number in numbers if number in self._slot_of}
@@ -251,12 +245,6 @@ class Slots:
             slots = np.array([self._slot_of[number] for number in numbers], np.int64)
             self.last_used[slots] = next(cache.clock)
             return Pin(slots, self.memory, self), own, others
-
-    def _grow(self) -> None:
-        """Reserve as many slots as the budget allows, if none of the present ones is in use."""
-        capacity = max(1, self.cache.budget() // self.nbytes)
-        if self._capacity < capacity and self.drop():
-            self._map(capacity)
 
     def drop(self) -> bool:
         """Forget all chunks and their memory; return False if some are pinned or being decoded."""
@@ -282,30 +270,22 @@ class Slots:
         self._fresh += 1
         return self._fresh - 1
 
-    def _decode(self, tasks: list[_DecodeTask], decode: Decode) -> None:
-        """Run decode tasks in this thread and in idle decoding threads."""
-        memory = self.memory
-        run_tasks([partial(self._run, task, decode, memory) for task in tasks])
-
     def _run(self, task: _DecodeTask, decode: Decode, memory: NDArray[np.uint8]) -> None:
+        """Run a task; readers find its chunks from then on, or those are evicted if it fails."""
         task.failed = True
         try:
             decode(task.numbers, task.slots, memory)
             task.failed = False
         finally:
-            self._finish(task)
-
-    def _finish(self, task: _DecodeTask) -> None:
-        """Let readers find the chunks of a task from now on, or evict them if it failed."""
-        with self.cache.lock:
-            for number, slot in zip(task.numbers, task.slots, strict=True):
-                if self._tasks.get(number) is task:  # `empty` was not called meanwhile
-                    del self._tasks[number]
-                    self.number[slot] = number
-                    self.table[number & self.mask] = slot
-                    if task.failed:
-                        self.evict(slot, give_back=True)
-        task.ended.set()
+            with self.cache.lock:
+                for number, slot in zip(task.numbers, task.slots, strict=True):
+                    if self._tasks.get(number) is task:  # `empty` was not called meanwhile
+                        del self._tasks[number]
+                        self.number[slot] = number
+                        self.table[number & self.mask] = slot
+                        if task.failed:
+                            self.evict(slot, give_back=True)
+            task.ended.set()
 
     def pinned(self) -> set[int]:
         """Return the slots that are pinned."""
@@ -339,11 +319,7 @@ class Slots:
 
 def decode_groups(chunks: list[int], nbytes: int, own_threads: bool) -> Iterator[list[int]]:
     """Divide chunks of `nbytes` each into the groups that are decoded by one thread."""
-    if own_threads:
-        step = max(1, scratch_share() // SCRATCH_FACTOR // nbytes)
-    else:
-        least, most = (max(1, size // nbytes) for size in (_MIN_GROUP_BYTES, _MAX_GROUP_BYTES))
-        step = min(most, max(least, -(-len(chunks) // _GROUPS)))
+    step = max(1, (scratch_share() // SCRATCH_FACTOR if own_threads else TASK_BYTES) // nbytes)
     for start in range(0, len(chunks), step):
         yield chunks[start : start + step]
 

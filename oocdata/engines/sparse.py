@@ -14,13 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent, Ints
+from oocdata.box import Extent, Ints, covered_rows
 from oocdata.engines.buffers import empty
-from oocdata.engines.prefetch import Fetch
 from oocdata.engines.ragged import (
     affected_rows,
-    cut_runs,
-    fetches_of_ragged,
+    boxes_of_runs,
     read_ragged,
     row_batches,
 )
@@ -191,34 +189,17 @@ class SparseRows(WithStorage):
                 out[(*places, entries.columns)] = entries.values
             start = stop
 
-    def fetches(self, origins: Ints, extent: Extent) -> list[Fetch]:
-        """Return the fetches that reading boxes needs; reads `indptr`."""
-        rows = _rows(origins, extent)
-        starts = self.indptr[rows]
-        runs = starts, self.indptr[rows + 1] - starts
-        return [
-            fetch
-            for array in (self.indices, self.data)
-            for fetch in fetches_of_ragged(array, *runs)
-        ]
-
-    def read_boxes(self, origins: Ints, extent: Extent) -> list[Boxes]:
-        """Return a box in each chunk that is decoded for boxes; reads `indptr`.
-
-        Of arrays without chunks, none.
-        """
-        rows, boxes = _rows(origins, extent), []
+    def read_boxes(self, origins: Ints, extent: Extent) -> Iterator[Boxes]:
+        """Yield the boxes that are read of `indices` and `data`; reads `indptr`."""
+        rows = covered_rows(origins, extent)
         starts = self.indptr[rows]
         for array in (self.indices, self.data):
-            if (chunks := array.storage().chunks) is not None:
-                numbers, _, _ = cut_runs(starts, self.indptr[rows + 1] - starts, chunks[0])
-                boxes.append((array, np.unique(numbers)[:, None] * chunks[0], Extent.of((1,))))
-        return boxes
+            yield from boxes_of_runs(array, starts, self.indptr[rows + 1] - starts)
 
     def boxes(self, origins: Ints, extent: Extent) -> Iterator[Entries]:
         """Yield the entries of boxes; rows are those of all boxes, one box after the other."""
         (length, width), stride = extent.lengths, extent.strides[1]
-        rows = _rows(origins, extent)
+        rows = covered_rows(origins, extent)
         first = np.repeat(origins[:, 1], length)
         start = 0
         for entries in self._entries_of(rows):
@@ -279,12 +260,6 @@ class SparseRows(WithStorage):
             path=storage.path,
             key=storage.key,
         )
-
-
-def _rows(origins: Ints, extent: Extent) -> Ints:
-    """Return the rows of boxes, one box after the other."""
-    rows: Ints = (origins[:, :1] + np.arange(extent.lengths[0]) * extent.strides[0]).ravel()
-    return rows
 
 
 def _write_rows(entries: Entries, out: NDArray[Any]) -> None:

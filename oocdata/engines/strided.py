@@ -25,7 +25,7 @@ from oocdata.engines.files import File, Readable
 from oocdata.engines.parts import JoinedParts, RowOffsets
 from oocdata.engines.plan import Plan, plan_box
 from oocdata.engines.prefetch import Fetch
-from oocdata.engines.ragged import cut_runs
+from oocdata.engines.ragged import cut_runs, run_boxes
 from oocdata.engines.runs import UnfinishedError
 from oocdata.engines.source import Storage, WithStorage
 from oocdata.errors import SourceError, TruncatedFileError
@@ -66,7 +66,7 @@ class Strided(WithStorage):
         As stored, with its byte order.
     shape : tuple of int
     strides : tuple of int
-        Bytes from one position to the next along each axis; may be negative or 0.
+        Bytes from one position to the next along each axis; may be 0.
     offset : int
         Byte offset of the number at (0, …, 0).
     storage : Storage
@@ -140,7 +140,7 @@ class Strided(WithStorage):
             self._read_through(opened, plan, origins, extent, out, places)
         elif (
             boxes == 1 == out.shape[0]
-            and plan.whole
+            and plan.file_offsets.size == 1
             and self.chunk_offsets is None
             and opened.number >= 0
             and out.flags.c_contiguous
@@ -185,28 +185,18 @@ class Strided(WithStorage):
         starts, lengths, offsets = self._located(starts, lengths)
         nbytes = lengths * self.strides[0]
         addresses = np.cumsum(nbytes) - nbytes + out.ctypes.data
-        single = Extent.of((1, *self.shape[1:]))
         opened = self.file.opened()
         if not opened.unchanged():
-            raise self._changed(opened, self._origins(starts), single)
+            raise self._changed(opened, *run_boxes(self, starts, 1))
         try:
             opened.read_runs(offsets, addresses, nbytes, out)
         except UnfinishedError as error:
-            origin = self._origins(starts[error.run : error.run + 1])
-            extent = Extent.of((int(lengths[error.run]), *self.shape[1:]))
-            raise self._unfinished(opened, origin, extent, error.cause) from error.cause
+            failed = run_boxes(self, starts[error.run : error.run + 1], int(lengths[error.run]))
+            raise self._unfinished(opened, *failed, error.cause) from error.cause
         if not opened.unchanged():
-            raise self._changed(opened, self._origins(starts), single)
+            raise self._changed(opened, *run_boxes(self, starts, 1))
         if self.stored != self.dtype:
             out[...] = out.view(self.stored)
-
-    def fetches_of_runs(self, starts: Ints, lengths: Ints) -> list[Fetch]:
-        """Return the fetches that `read_runs` needs; see `ragged.fetches_of_ragged`."""
-        if not self.file.is_remote:
-            return []
-        _, lengths, offsets = self._located(starts, lengths)
-        nonempty = lengths > 0
-        return self.file.fetches(offsets[nonempty], lengths[nonempty] * self.strides[0])
 
     @property
     def has_runs(self) -> bool:
@@ -222,14 +212,8 @@ class Strided(WithStorage):
             return starts, lengths, starts * step + self.offset
         length = self.chunk_offsets.chunk_shape[0]
         chunks, within, lengths = cut_runs(starts, lengths, length)
-        offsets = self.chunk_offsets.offsets(self._origins(chunks)) + within * step
+        offsets = self.chunk_offsets.offsets(run_boxes(self, chunks, 1)[0]) + within * step
         return chunks * length + within, lengths, offsets + self.offset
-
-    def _origins(self, places: Ints) -> Ints:
-        """Return the origins of positions along axis 0."""
-        origins = np.zeros((len(places), len(self.shape)), np.int64)
-        origins[:, 0] = places
-        return origins
 
     def plan(self, extent: Extent, out: NDArray[Any]) -> Plan:
         """Plan how boxes of an extent are read into `out`."""
@@ -259,7 +243,7 @@ class Strided(WithStorage):
             batch = origins[start : start + plan.boxes]
             self._fill(opened, plan, batch, extent, scratch[: len(batch)])
             shape, strides = (len(batch), *extent.lengths), (plan.nbytes, *plan.strides)
-            read = np.ndarray(shape, self.stored, scratch, plan.origin, strides)
+            read = np.ndarray(shape, self.stored, scratch, 0, strides)
             region = slice(start, start + plan.boxes)
             if places is None:
                 copy_reordered(read, out[region])
@@ -329,7 +313,7 @@ class Strided(WithStorage):
         """Return the error for a changed file, with the rows beyond its end if it was cut short."""
         chunks = self.chunk_offsets
         if chunks is None or isinstance(chunks, RowOffsets):
-            last = origins + (np.array(extent.spans) - 1) * (self.steps > 0)
+            last = origins + (np.array(extent.spans) - 1)
             starts = last.dot(self.steps)
             if chunks is not None:
                 rows = last[:, self.axis]

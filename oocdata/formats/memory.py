@@ -52,6 +52,8 @@ def _of_file(array: np.memmap[Any, Any], stored: np.dtype[Any], axis: int | str)
     # A copy-on-write map ("c") may have changes that are not in the file.
     if root.filename is None or root.mode not in ("r", "r+", "w+") or root.base is None:
         return None
+    if min(array.strides, default=0) < 0:  # reversed: read through the map
+        return None
     start = array.__array_interface__["data"][0] - root.__array_interface__["data"][0]
     if not -root.offset <= start <= root.nbytes or not array.size:
         return None
