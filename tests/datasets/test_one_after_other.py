@@ -16,7 +16,7 @@ from numpy.testing import assert_array_equal
 from recording import RecordingSource
 
 import oocdata as ooc
-from oocdata.blocks import ADDRESSABLE, BlockIds, BlockRuns, Blocks
+from oocdata.blocks import ADDRESSABLE, Blocks, BlockTable
 from oocdata.datasets.spec import leaves
 from oocdata.describe import as_json, from_json
 from oocdata.engines import copying
@@ -155,7 +155,7 @@ def test_chunks_of_each_part_are_decoded_once(own_account: None) -> None:
     one, first = counted(sample_array((64, 4)), 8, 4)
     two, second = counted(sample_array((90, 4)) + 1, 9, 4)
     whole = ooc.concat([one, ooc.open(sample_array((30, 4))), two[5:]])
-    assert isinstance(whole.blocks, BlockRuns)
+    assert isinstance(whole.blocks, BlockTable)
     assert_array_equal(np.diff(whole.blocks.begins)[[0, 7, 8, -1]], [8, 8, 8, 9])
     order = ooc.BlockShuffle(whole.blocks, 4)
     every = np.concatenate(list(whole.batches(16, shuffle=order).epoch(0)))
@@ -165,7 +165,7 @@ def test_chunks_of_each_part_are_decoded_once(own_account: None) -> None:
     assert_array_equal(every[np.lexsort(every.T)], oracle[np.lexsort(oracle.T)])
     assert set(first.values()) == set(second.values()) == {1}
     # A selection keeps its chunks, also in another order.
-    assert isinstance(whole[::-1].blocks, BlockIds)
+    assert whole[::-1].blocks.order is not None
     assert whole[:64].blocks == Blocks(8, 8)
     assert whole[::-1].blocks.number(179) == whole.blocks.number(179)
 
