@@ -189,7 +189,7 @@ def test_wrong_datasets_and_tolerances_of_dates():
         ooc.join({"a": view, "b": view}, on=(days, days))
     without_unit = np.array([3]).view("m8")[0]
     for wrong in (3, "3D", without_unit, datetime.timedelta(-1)):
-        with pytest.raises(ArgumentError, match="`tolerance` must be .* timedelta"):
+        with pytest.raises(ArgumentError, match=r"`tolerance` must be .* timedelta"):
             ooc.join(view, view, on=(days, days), how="nearest", tolerance=wrong)
     late = days.astype("M8[h]") + np.timedelta64(36, "h")
     for limit, number in [(datetime.timedelta(hours=12), 2), (np.timedelta64(11, "h"), 0)]:
