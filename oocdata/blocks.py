@@ -173,23 +173,17 @@ def blocks_from_ids(count: int, ids_of: Callable[[Ints], Ints]) -> BlockTable:
     >>> blocks_from_ids(6, lambda positions: positions % 4).order
     array([0, 4, 1, 5, 2, 3], dtype=int32)
     """
-    pieces = [range(start, min(start + _PIECE, count)) for start in range(0, count, _PIECE)]
+    starts = range(0, count, _PIECE)
     begins, last = [np.zeros(0, np.int64)], None
-    for piece in pieces:
-        ids = ids_of(np.arange(piece.start, piece.stop))
+    for start in starts:
+        ids = ids_of(np.arange(start, min(start + _PIECE, count)))
         steps = np.diff(ids, prepend=ids[0] - 1 if last is None else last)
         if (steps < 0).any():
-            return BlockTable.of_ids(np.concatenate([_ids(ids_of, piece) for piece in pieces]))
-        begins.append(np.flatnonzero(steps) + piece.start)
+            every = [ids_of(np.arange(each, min(each + _PIECE, count))) for each in starts]
+            return BlockTable.of_ids(np.concatenate(every))
+        begins.append(np.flatnonzero(steps) + start)
         last = ids[-1]
     return BlockTable(np.concatenate([*begins, [count]]))
-
-
-def _ids(ids_of: Callable[[Ints], Ints], piece: range) -> NDArray[np.signedinteger]:
-    """Return the block ids of a range of positions, as int32 if they fit."""
-    ids = ids_of(np.arange(piece.start, piece.stop))
-    small = ids.min() >= -(2**31) and ids.max() < 2**31
-    return ids.astype(np.int32) if small else ids
 
 
 def join_blocks(parts: Sequence[tuple[AnyBlocks, int]]) -> AnyBlocks:

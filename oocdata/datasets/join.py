@@ -51,7 +51,7 @@ def join(
         The partner has an equal id; the nearest id (of two equally near, the lower); or the largest
         id that is not greater. As in `pandas.merge_asof`, but ids need not be sorted.
     tolerance : number or timedelta64, optional
-        Largest distance of a partner's id.
+        Largest distance of a partner's id; of dates a whole number of their units.
     missing : {"drop", "error"}, optional
         Whether to drop elements of the first dataset without a partner, or raise. By default they
         are dropped with a warning.
