@@ -318,8 +318,10 @@ class Windows(Dataset):
         episodes, anchors = self.find(np.asarray(self.chosen, np.int64))
         starts, mask = self._longest.runs.starts[episodes], np.ones(len(anchors), np.bool_)
         for part in self.parts:  # row i of an episode belongs to row i in other arrays
-            moved = np.asarray(starts - part.runs.starts[episodes])
-            mask &= rows[part.rows(episodes, anchors) + moved[..., None]].all(axis=1)
+            moved = starts - part.runs.starts[episodes]
+            for offset in part.offsets:
+                (numbers,) = replace(part, offsets=(offset,)).rows(episodes, anchors).T
+                mask &= rows[numbers + moved]
         return mask
 
     def _stored_rows(self) -> list[StoredRows]:
