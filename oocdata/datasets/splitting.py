@@ -157,10 +157,15 @@ class Splitting:
         [[0, 1, 2, 3, 7, 8], [4, 5, 6, 9]]
         """
         rows = as_count("gap", gap, at_least=0)
-        mixture = self._mixture_to_split()
-        if mixture is not None:
+        if self.mixture is not None:
+            if len(self._split_members) > 1:
+                raise ArgumentError(
+                    "a mixture must be split, member by member, before it is zipped or enumerated; "
+                    f"got {self!r}."
+                )
+            (member,) = self._split_members
             options: Any = {"gap": gap, "axis": axis, "by": by, "stratify": stratify, "seed": seed}
-            return tuple(self._with_members([part]) for part in mixture.split(*sizes, **options))
+            return tuple(self._with_members([part]) for part in member.split(*sizes, **options))
         if by is not None or stratify is not None:
             part_of_row = self._row_parts(sizes, rows, axis, by, stratify, seed)
             return self._select_by_masks([part_of_row == part for part in range(len(sizes))])
@@ -439,15 +444,6 @@ class Splitting:
     def _split_unit(self) -> int:
         """Number of adjacent positions that a split keeps together: the patches of an element."""
         return lcm(*(part._split_unit for part in self._split_members))
-
-    def _mixture_to_split(self) -> Dataset | None:
-        """Return the mixture whose members must be split one by one, or None for other datasets."""
-        if self.mixture is not None and len(self._split_members) > 1:
-            raise ArgumentError(
-                "a mixture must be split, member by member, before it is zipped or enumerated; got "
-                f"{self!r}."
-            )
-        return None if self.mixture is None else self._split_members[0]
 
     # Along one of several sample axes -------------------------------------------------------------
 
