@@ -1,7 +1,8 @@
 """Split datasets by range, groups, classes, borders of a coordinate, or into folds.
 
-A split by range keeps no positions in memory. All other splits select rows, and then the elements
-whose rows are all selected; so a window with rows in two parts is in neither.
+A split by range keeps no positions in memory. All other splits, and those of windows along the last
+of several sample axes, select rows, and then the elements whose rows are all selected; so a window
+with rows in two parts is in neither.
 """
 
 from __future__ import annotations
