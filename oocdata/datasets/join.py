@@ -207,8 +207,10 @@ def _limit(tolerance: Any, dtype: np.dtype[Any]) -> Any:
     limit: Any = -1
     if dtype.kind in "mM":
         limit = as_ticks("tolerance", tolerance, dtype)
-    elif isinstance(tolerance, int | float | np.number):
-        limit = -1 if isinstance(tolerance, np.timedelta64) else tolerance
+    elif not isinstance(tolerance, np.timedelta64) and isinstance(
+        tolerance, int | float | np.number
+    ):
+        limit = tolerance
     if not limit >= 0:
         raise ArgumentError(
             "`tolerance` must be a number of at least 0, or a timedelta where ids are dates; got "
