@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from oocdata.box import Ints
 from oocdata.threads import cached_property
 
 __all__ = [
-    "ADDRESSABLE", "AnyBlocks", "BlockIds", "BlockRuns", "Blocks", "blocks_from_ids", "join_blocks",
+    "ADDRESSABLE", "AnyBlocks", "BlockTable", "Blocks", "blocks_from_ids", "join_blocks",
     "typical_length",
 ]  # fmt: skip
 
@@ -69,82 +69,46 @@ class Blocks:
 
 
 @dataclass(frozen=True, eq=False)
-class BlockIds:
-    """The block of each position of an irregular selection.
-
-    Blocks are in ascending order of their ids; slots are positions sorted by block.
-
-    Attributes
-    ----------
-    ids : ndarray of int32 or int64, shape (positions,)
-        Any numbers; positions with the same number are stored together.
-
-    Examples
-    --------
-    >>> blocks = BlockIds(np.array([7, 3, 7, 7]))
-    >>> blocks.starts(np.arange(3)), blocks.positions(np.arange(4))
-    (array([0, 1, 4]), array([1, 0, 2, 3]))
-    """
-
-    ids: NDArray[np.signedinteger] = field(repr=False)
-
-    @property
-    def count(self) -> int:
-        """The positions whose blocks are known."""
-        return len(self.ids)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the tables: the ids, and the positions sorted by them."""
-        return self.ids.nbytes + sum(table.nbytes for table in self._sorted)
-
-    def __getstate__(self) -> dict[str, NDArray[np.signedinteger]]:
-        return {"ids": self.ids}
-
-    @cached_property
-    def _sorted(self) -> tuple[NDArray[np.signedinteger], Ints]:
-        """The positions sorted by block, and where each block begins among them."""
-        positions = np.argsort(self.ids, kind="stable")
-        if len(positions) < 2**31:
-            positions = positions.astype(np.int32)
-        ordered = self.ids[positions]
-        borders = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
-        return positions, np.concatenate(([0], borders, [len(positions)]))
-
-    def of(self, positions: Ints) -> Ints:
-        """Return the id of the block of each position."""
-        return self.ids.take(positions).astype(np.int64, copy=False)
-
-    def starts(self, numbers: Ints) -> Ints:
-        """Return the first slot of blocks, by number; for the number after the last, the count."""
-        return self._sorted[1].take(numbers)
-
-    def number(self, count: int) -> int:
-        """Return the number of blocks."""
-        return len(self._sorted[1]) - 1
-
-    def positions(self, slots: Ints) -> Ints:
-        """Return the positions at slots."""
-        return self._sorted[0].take(slots).astype(np.int64, copy=False)
-
-
-@dataclass(frozen=True, eq=False)
-class BlockRuns:
-    """Runs of positions of any length that are stored together. A position is its own slot.
+class BlockTable:
+    """Blocks of any length, in a table.
 
     Attributes
     ----------
     begins : ndarray of int64, shape (blocks + 1,)
-        First position of each block, ascending from 0; and the number of all positions.
+        First slot of each block, ascending from 0; and the number of all positions.
+    order : ndarray of int32 or int64, shape (positions,), optional
+        Position at each slot, if the positions of a block are not consecutive. By default a
+        position is its own slot.
 
     Examples
     --------
-    >>> blocks = BlockRuns(np.array([0, 3, 4, 9]))
+    >>> blocks = BlockTable(np.array([0, 3, 4, 9]))
     >>> blocks.number(9), blocks.of(np.array([0, 2, 3, 8]))
     (3, array([0, 0, 1, 2]))
     """
 
     begins: Ints = field(repr=False)
+    order: NDArray[np.signedinteger] | None = field(default=None, repr=False)
+
+    @classmethod
+    def of_ids(cls, ids: NDArray[np.signedinteger]) -> BlockTable:
+        """Return the blocks of positions with equal ids, in ascending order of the ids.
+
+        Examples
+        --------
+        >>> blocks = BlockTable.of_ids(np.array([7, 3, 7, 7]))
+        >>> blocks.starts(np.arange(3)), blocks.positions(np.arange(4))
+        (array([0, 1, 4]), array([1, 0, 2, 3]))
+        """
+        order = np.argsort(ids, kind="stable")
+        if len(order) < 2**31:
+            order = order.astype(np.int32)
+        ordered = ids[order]
+        borders = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
+        return cls(np.concatenate(([0], borders, [len(ids)])), order)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"begins": self.begins, "order": self.order}
 
     @property
     def count(self) -> int:
@@ -153,15 +117,25 @@ class BlockRuns:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the table."""
-        return self.begins.nbytes
+        """Bytes of the tables."""
+        return self.begins.nbytes + (0 if self.order is None else 2 * self.order.nbytes)
+
+    @cached_property
+    def _numbers(self) -> NDArray[np.signedinteger]:
+        """Number of the block of each position, if there is an order."""
+        assert self.order is not None
+        numbers = np.empty_like(self.order)
+        numbers[self.order] = np.repeat(np.arange(len(self.begins) - 1), np.diff(self.begins))
+        return numbers
 
     def of(self, positions: Ints) -> Ints:
         """Return the number of the block of each position."""
-        return np.searchsorted(self.begins, positions, side="right") - 1
+        if self.order is None:
+            return np.searchsorted(self.begins, positions, side="right") - 1
+        return self._numbers.take(positions).astype(np.int64, copy=False)
 
     def starts(self, numbers: Ints) -> Ints:
-        """Return the first position of blocks, given by number."""
+        """Return the first slot of blocks, by number; for the number after the last, the count."""
         return self.begins.take(numbers)
 
     def number(self, count: int) -> int:
@@ -170,10 +144,10 @@ class BlockRuns:
 
     def positions(self, slots: Ints) -> Ints:
         """Return the positions at slots."""
-        return slots
+        return slots if self.order is None else self.order.take(slots).astype(np.int64, copy=False)
 
 
-AnyBlocks: TypeAlias = Blocks | BlockIds | BlockRuns
+AnyBlocks: TypeAlias = Blocks | BlockTable
 
 ADDRESSABLE = Blocks(1, 1)
 """Blocks of a dataset whose elements are read separately."""
@@ -186,36 +160,30 @@ def typical_length(blocks: AnyBlocks, count: int) -> int:
     return count // blocks.number(count)
 
 
-def blocks_from_ids(count: int, ids_of: Callable[[Ints], Ints]) -> BlockIds | BlockRuns:
+def blocks_from_ids(count: int, ids_of: Callable[[Ints], Ints]) -> BlockTable:
     """Return the blocks of `count` positions, whose block ids the function returns.
 
-    If the ids never decrease, blocks are runs, and only their first positions are stored: some
-    thousand numbers for millions of windows in order. Otherwise, the id of each position is.
+    If the ids never decrease, only the first positions of blocks are stored: some thousand numbers
+    for millions of windows in order. Otherwise, the order of all positions is.
 
     Examples
     --------
     >>> blocks_from_ids(9, lambda positions: positions // 4).begins
     array([0, 4, 8, 9])
-    >>> blocks_from_ids(6, lambda positions: positions % 4).ids
-    array([0, 1, 2, 3, 0, 1], dtype=int32)
+    >>> blocks_from_ids(6, lambda positions: positions % 4).order
+    array([0, 4, 1, 5, 2, 3], dtype=int32)
     """
-    pieces = [range(start, min(start + _PIECE, count)) for start in range(0, count, _PIECE)]
+    starts = range(0, count, _PIECE)
     begins, last = [np.zeros(0, np.int64)], None
-    for piece in pieces:
-        ids = ids_of(np.arange(piece.start, piece.stop))
+    for start in starts:
+        ids = ids_of(np.arange(start, min(start + _PIECE, count)))
         steps = np.diff(ids, prepend=ids[0] - 1 if last is None else last)
         if (steps < 0).any():
-            return BlockIds(np.concatenate([_ids(ids_of, piece) for piece in pieces]))
-        begins.append(np.flatnonzero(steps) + piece.start)
+            every = [ids_of(np.arange(each, min(each + _PIECE, count))) for each in starts]
+            return BlockTable.of_ids(np.concatenate(every))
+        begins.append(np.flatnonzero(steps) + start)
         last = ids[-1]
-    return BlockRuns(np.concatenate([*begins, [count]]))
-
-
-def _ids(ids_of: Callable[[Ints], Ints], piece: range) -> NDArray[np.signedinteger]:
-    """Return the block ids of a range of positions, as int32 if they fit."""
-    ids = ids_of(np.arange(piece.start, piece.stop))
-    small = ids.min() >= -(2**31) and ids.max() < 2**31
-    return ids.astype(np.int32) if small else ids
+    return BlockTable(np.concatenate([*begins, [count]]))
 
 
 def join_blocks(parts: Sequence[tuple[AnyBlocks, int]]) -> AnyBlocks:
@@ -233,21 +201,21 @@ def join_blocks(parts: Sequence[tuple[AnyBlocks, int]]) -> AnyBlocks:
         return ADDRESSABLE
     if len(parts) == 1:
         return parts[0][0]
-    if any(isinstance(blocks, BlockIds) for blocks, _ in parts):
-        ids_of_parts, before = [], 0
-        for blocks, count in parts:
-            ids = np.unique(blocks.of(np.arange(count)), return_inverse=True)[1]
-            ids_of_parts.append(ids + before)
-            before += int(ids.max()) + 1
-        ids = np.concatenate(ids_of_parts)
-        return blocks_from_ids(len(ids), lambda positions: ids[positions])
     lengths = [
         -(-count // blocks.number(count)) for blocks, count in parts if blocks != ADDRESSABLE
     ]
     run = Blocks(min(lengths), min(lengths))
-    begins, start = [], 0
+    begins, orders, start, in_order = [], [], 0, True
     for blocks, count in parts:
         runs = run if blocks == ADDRESSABLE else blocks
         begins.append(runs.starts(np.arange(runs.number(count))) + start)
+        in_order &= isinstance(runs, Blocks) or runs.order is None
+        orders.append((runs, range(start, start + count)))
         start += count
-    return BlockRuns(np.concatenate([*begins, [start]]))
+    whole = np.concatenate([*begins, [start]])
+    if in_order:
+        return BlockTable(whole)
+    order: NDArray[Any] = np.empty(start, np.int32 if start < 2**31 else np.int64)
+    for runs, places in orders:
+        order[places.start : places.stop] = runs.positions(np.arange(len(places))) + places.start
+    return BlockTable(whole, order)

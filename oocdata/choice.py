@@ -14,7 +14,7 @@ from math import ceil
 import numpy as np
 from numpy.typing import ArrayLike
 
-from oocdata.blocks import AnyBlocks, BlockIds, BlockRuns, Blocks, blocks_from_ids
+from oocdata.blocks import AnyBlocks, Blocks, BlockTable
 from oocdata.box import Ints
 from oocdata.cost import chunks_of
 from oocdata.datasets.dataset import Dataset
@@ -122,7 +122,7 @@ def _bucketed(
         )
     if not isinstance(shuffle, bool | np.bool_ | str):
         raise ArgumentError(f"`shuffle` must be a bool or a word with `bucket`; got {shuffle!r}.")
-    blocks = BlockIds(np.searchsorted(bounds, lengths).astype(np.int32))
+    blocks = BlockTable.of_ids(np.searchsorted(bounds, lengths))
     borders = blocks.starts(np.arange(blocks.number(blocks.count) + 1)).tolist()
     chosen = [
         _order_of(
@@ -277,10 +277,7 @@ def _join_blocks(blocks: AnyBlocks, run: int) -> AnyBlocks:
         return blocks
     if isinstance(blocks, Blocks):
         return Blocks(blocks.length * run, blocks.first)
-    if isinstance(blocks, BlockRuns):
-        return BlockRuns(np.append(blocks.begins[:-1:run], blocks.count))
-    numbers = np.unique(blocks.ids, return_inverse=True)[1]
-    return blocks_from_ids(len(numbers), lambda positions: numbers[positions] // run)
+    return BlockTable(np.append(blocks.begins[:-1:run], blocks.count), blocks.order)
 
 
 def _block_bytes(dataset: Dataset, blocks: AnyBlocks) -> tuple[int, int]:

@@ -17,7 +17,7 @@ from numpy.testing import assert_array_equal
 from recording import RecordingSource
 
 import oocdata as ooc
-from oocdata.blocks import BlockIds, BlockRuns, Blocks
+from oocdata.blocks import Blocks, BlockTable
 from oocdata.box import Extent
 from oocdata.datasets.view import View
 from oocdata.engines import buffers, ring
@@ -333,7 +333,7 @@ class TestDecoding:
         view, decoded = self.view()
         dataset = view.windows(2, 1) if windows else view
         chosen = dataset[choose(len(dataset))]
-        assert isinstance(chosen.blocks, BlockIds | BlockRuns)
+        assert isinstance(chosen.blocks, BlockTable)
         loader = chosen.batches(32, shuffle="block", seed=3)
         assert isinstance(loader.order, ooc.BlockShuffle)
         # The blocks that fit half of this cache: 128 chunks, and chunks that windows extend into.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from oocdata.blocks import ADDRESSABLE, AnyBlocks, BlockRuns, Blocks, blocks_from_ids
+from oocdata.blocks import ADDRESSABLE, AnyBlocks, Blocks, BlockTable, blocks_from_ids
 from oocdata.box import Ints
 from oocdata.index import compose_ranges, take
 
@@ -75,7 +75,7 @@ def _chunk_lengths(view: View) -> list[int]:
     return [1] * len(view.axes) if chunks is None else [chunks[axis] for axis in view.axes]
 
 
-def _blocks_of_range(view: View, rows: range, chunks: list[int]) -> Blocks | BlockRuns | None:
+def _blocks_of_range(view: View, rows: range, chunks: list[int]) -> Blocks | BlockTable | None:
     """Return the blocks of regularly spaced rows, or None if they have no simple form."""
     if len(view.storage.parts) > 1 and view.storage.parts_axis in view.axes:
         return None  # each part starts a new chunk
@@ -102,7 +102,7 @@ def _blocks_of_range(view: View, rows: range, chunks: list[int]) -> Blocks | Blo
     begins = np.concatenate(([0], np.arange(first, whole, length))) * each
     outer = np.arange(-(-len(rows) // (whole * each))) * (whole * each)
     starts = np.add.outer(outer, begins).ravel()
-    return BlockRuns(np.append(starts[starts < len(rows)], len(rows)))
+    return BlockTable(np.append(starts[starts < len(rows)], len(rows)))
 
 
 def _positions_per_chunk(places: range, chunk: int) -> tuple[int, int]:

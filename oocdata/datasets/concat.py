@@ -23,7 +23,7 @@ from oocdata.datasets.joined_sources import JoinedSources
 from oocdata.datasets.multi_array import join_requests
 from oocdata.datasets.request import ArrayRequest
 from oocdata.datasets.shared_rows import StoredRows, check_direction
-from oocdata.datasets.spec import Batch, Spec, align, leaves, map_tree, spec_text
+from oocdata.datasets.spec import Batch, Spec, leaves, map_tree, spec_text
 from oocdata.datasets.stacked import names_of_columns
 from oocdata.datasets.view import View
 from oocdata.engines.alike import different_columns
@@ -78,12 +78,6 @@ class Concat(Dataset):
 
     # Reading -------------------------------------------------------------------------------------
 
-    @cached_property
-    def is_mapped(self) -> bool:
-        """Whether parts make batches that are then copied into one."""
-        # Equal dicts may differ in order, and requests are in the order of the part's spec.
-        return super().is_mapped or len({spec_text(part.spec) for part in self.parts}) > 1
-
     def _positions_by_part(self, positions: Ints) -> list[tuple[Dataset, Ints, Ints]]:
         """Return (part, places in the batch, positions in the part) of each part with elements."""
         numbers = take(self.chosen, positions)
@@ -124,7 +118,7 @@ class Concat(Dataset):
             lambda leaf: empty((len(positions), *leaf.shape), leaf.dtype), self.spec
         )
         for part, places, numbers in self._positions_by_part(positions):
-            part_batch = align(part.assemble(arrays, numbers, draw.of(places)), self.spec)
+            part_batch = part.assemble(arrays, numbers, draw.of(places))
             for array, out in zip(leaves(part_batch), leaves(batch), strict=True):
                 out[places] = array
         return batch
@@ -246,8 +240,8 @@ def concat(datasets: Sequence[Dataset]) -> Concat:
     Parameters
     ----------
     datasets : sequence of Dataset
-        With equal specs: elements have the same arrays, of equal shape, dtype and form (dense,
-        sparse, ragged, padded).
+        With equal specs: elements have the same arrays, in one order of names, of equal shape,
+        dtype and form (dense, sparse, ragged, padded).
 
     Returns
     -------
@@ -292,18 +286,18 @@ def checked_parts(caller: str, datasets: Sequence[Dataset]) -> tuple[Dataset, ..
                 f"`{caller}` must get datasets that are no mixtures; dataset {number} is one. Mix "
                 "all its members at once, with the shares that they should have in all."
             )
-        if part.spec != parts[0].spec:
+        if spec_text(part.spec) != spec_text(parts[0].spec):
             raise ArgumentError(
-                f"`{caller}` must get datasets with equal specs; dataset 0 has "
-                f"{spec_text(parts[0].spec)}, dataset {number} has "
+                f"`{caller}` must get datasets with equal specs, with the names in one order; "
+                f"dataset 0 has {spec_text(parts[0].spec)}, dataset {number} has "
                 f"{spec_text(part.spec)}. `.astype`, cuts, `.pad` of ragged rows and `.sparse()` "
                 "make specs equal; opened as one array, files have texts of one length."
             )
     whole = Concat(parts, range(0))
     if whole.is_mapped and whole.is_multi_array:
         raise ArgumentError(
-            f"`{caller}` must get sparse and ragged rows as they are stored, without functions and "
-            f"in one order of names; got {parts!r}. Put them together by themselves, and zip: "
+            f"`{caller}` must get sparse and ragged rows as they are stored, without functions; "
+            f"got {parts!r}. Put them together by themselves, and zip: "
             f"ooc.zip(ooc.{caller}(rows), ooc.{caller}(labels)); or make arrays, parse(…, pad=40)."
         )
     _check_same_meaning(caller, parts)
@@ -315,8 +309,7 @@ def _check_same_meaning(caller: str, parts: Sequence[Dataset]) -> None:
 
     Results of functions, and arrays of which nothing is known, are taken as they are.
     """
-    order = spec_text(parts[0].spec)
-    known = [part for part in parts if not part.is_mapped and spec_text(part.spec) == order]
+    known = [part for part in parts if not part.is_mapped]
     for each in zip_longest(*map(_storages, known)):
         storages = [storage for storage in each if storage is not None]
         meanings = list(dict.fromkeys(filter(None, map(_meaning, storages))))

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from oocdata import registry
-from oocdata.blocks import ADDRESSABLE, AnyBlocks, BlockIds, typical_length
+from oocdata.blocks import ADDRESSABLE, AnyBlocks, typical_length
 from oocdata.box import Ints
 from oocdata.datasets.request import ArrayRequest, Request, of_sources, prefetching
 from oocdata.datasets.spec import ArraySpec, Batch, Spec, leaves, map_tree
@@ -164,12 +164,8 @@ class Dataset(Described, Splitting, ABC):
     @property
     def blocks(self) -> AnyBlocks:
         """Blocks of positions that are stored together, of the member with the largest blocks."""
-        found = [part.blocks for part in self._members]
-        runs = [blocks for blocks in found if not isinstance(blocks, BlockIds)]
-        ids = [blocks for blocks in found if isinstance(blocks, BlockIds)]
-        count = len(self)
-        longest = max(runs, key=lambda blocks: typical_length(blocks, count), default=ADDRESSABLE)
-        return ids[0] if ids and longest == ADDRESSABLE else longest
+        found, count = [part.blocks for part in self._members], len(self)
+        return max(found, key=lambda blocks: typical_length(blocks, count), default=ADDRESSABLE)
 
     @property
     def is_mapped(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from oocdata.index import as_array
 if TYPE_CHECKING:
     from oocdata.datasets.dataset import Dataset
 
-__all__ = ["as_ids", "as_weights", "balanced", "read_values"]
+__all__ = ["as_ids", "as_ticks", "as_weights", "balanced", "read_values"]
 
 
 def read_values(name: str, values: Any) -> NDArray[Any]:
@@ -54,6 +55,23 @@ def as_ids(name: str, values: Any, kinds: str = "biumMU") -> NDArray[Any]:
             "rows out first."
         )
     return ids
+
+
+def as_ticks(name: str, difference: Any, dates: np.dtype[Any]) -> int:
+    """Return a time difference as a whole number of the units of dates."""
+    unit, count = np.datetime_data(dates)
+    if isinstance(difference, np.timedelta64 | timedelta):
+        try:
+            exact = np.timedelta64(difference)
+            ticks = exact.astype(f"m8[{count}{unit}]")
+            if np.datetime_data(exact.dtype)[0] != "generic" and ticks == exact:
+                return int(ticks.astype(np.int64))
+        except TypeError:  # months have no length in days
+            pass
+    raise ArgumentError(
+        f"`{name}` must be a timedelta64 or timedelta of whole units of the dates, which are "
+        f"{dates}; got {difference!r}."
+    )
 
 
 def balanced(labels: ArrayLike | Dataset) -> NDArray[np.float64]:

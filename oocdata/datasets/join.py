@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from math import floor
 from typing import Any, Literal, TypeAlias
 
@@ -13,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from oocdata.box import Ints
 from oocdata.datasets.dataset import Dataset
-from oocdata.datasets.ids import as_ids
+from oocdata.datasets.ids import as_ids, as_ticks
 from oocdata.datasets.zip import Zip
 from oocdata.datasets.zip import zip as zipped
 from oocdata.errors import ArgumentError, EmptyError, MissingPartnerWarning
@@ -52,7 +51,7 @@ def join(
         The partner has an equal id; the nearest id (of two equally near, the lower); or the largest
         id that is not greater. As in `pandas.merge_asof`, but ids need not be sorted.
     tolerance : number or timedelta64, optional
-        Largest distance of a partner's id.
+        Largest distance of a partner's id; of dates a whole number of their units.
     missing : {"drop", "error"}, optional
         Whether to drop elements of the first dataset without a partner, or raise. By default they
         are dropped with a warning.
@@ -205,24 +204,19 @@ def _distance(one: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
 
 def _limit(tolerance: Any, dtype: np.dtype[Any]) -> Any:
     """Return the tolerance as a number that can be compared with distances."""
-    try:
-        if dtype.kind in "mM":
-            if not isinstance(tolerance, np.timedelta64 | timedelta):
-                raise TypeError
-            unit, difference = np.datetime_data(dtype), np.timedelta64(tolerance)
-            if np.datetime_data(difference.dtype)[0] == "generic":
-                raise TypeError
-            limit = difference.astype(f"m8[{unit[1]}{unit[0]}]").astype(np.int64)
-        elif isinstance(tolerance, np.timedelta64):  # would compare as a number
-            raise TypeError
-        else:
-            limit = tolerance if dtype.kind == "f" else floor(min(tolerance, _FARTHEST))
-        if limit >= 0:
-            return limit if dtype.kind == "f" else np.uint64(limit)
-    except (TypeError, ValueError, OverflowError):
-        pass
-    what = "a timedelta64 or timedelta" if dtype.kind in "mM" else "a number"
-    raise ArgumentError(f"`tolerance` must be {what} of at least 0; got {tolerance!r}.")
+    limit: Any = -1
+    if dtype.kind in "mM":
+        limit = as_ticks("tolerance", tolerance, dtype)
+    elif not isinstance(tolerance, np.timedelta64) and isinstance(
+        tolerance, int | float | np.number
+    ):
+        limit = tolerance
+    if not limit >= 0:
+        raise ArgumentError(
+            "`tolerance` must be a number of at least 0, or a timedelta where ids are dates; got "
+            f"{tolerance!r}."
+        )
+    return limit if dtype.kind == "f" else np.uint64(floor(min(limit, _FARTHEST)))
 
 
 def _report_missing(ids: NDArray[Any], total: int, missing: str | None, tolerance: Any) -> None:

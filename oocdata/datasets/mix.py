@@ -83,9 +83,8 @@ class Mix(Concat):
                 "its own. Split the members, and mix their parts."
             )
         by_member = [member.split(*sizes, **options) for member in self.parts]
-        mixtures = tuple(self._with_members(members) for members in zip(*by_member, strict=True))
-        self._check_shared(lambda: [mixture._stored_rows() for mixture in mixtures])
-        return mixtures
+        mixtures = [self._with_members(members) for members in zip(*by_member, strict=True)]
+        return self._checked_parts(mixtures)
 
     def patches(self, *args: Any, **options: Any) -> Any:
         """Return the mixture of the members' patches; see `Dataset.patches`."""

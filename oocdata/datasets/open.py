@@ -140,27 +140,17 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
     >>> ooc.open(np.zeros((90, 101, 8, 6)), axis=(0, 1))
     <View: 90 × 101 rows of (8, 6) float64>
     """
-    options: dict[str, Any] = {
-        "key": key, "dtype": dtype, "shape": shape, "offset": offset, "missing": missing,
-        "external": external, "verify": verify, "field": field, "decode": decode, "pad": pad,
-        "format": format, "pictures": pictures, "cache": cache,
-        "store": store,
-    }  # fmt: skip
-    if isinstance(target, View):
-        arguments = {"axis": None if axis in (0, (0,)) else axis, **options}
-        for name, value in arguments.items():
-            if value is not None and value is not False and value not in (0, ()):
-                raise ArgumentError(
-                    f"`{name}` must be left out for a View, which is open already; got {value!r}. "
-                    "Open what it was opened from."
-                )
-        return target
-    if isinstance(target, list | tuple) and any(isinstance(part, Dataset) for part in target):
+    parts = target if isinstance(target, list | tuple) else [target]
+    if any(isinstance(part, Dataset) for part in parts):
         raise ArgumentError(
             "`target` must hold paths or arrays, no dataset that is open already. Put datasets one "
             "after the other by ooc.concat, or side by side by ooc.zip."
         )
-    source = open_source(target, axis=axis, **options)
+    source = open_source(
+        target, key=key, axis=axis, dtype=dtype, shape=shape, offset=offset, missing=missing,
+        external=external, verify=verify, field=field, decode=decode, pad=pad, format=format,
+        pictures=pictures, cache=cache, store=store,
+    )  # fmt: skip
     several = not isinstance(axis, str) and isinstance(axis, Sequence) and len(axis) > 1
     if several and (is_ragged(source) or padded_axes(source) & set(View.of(source, axis).axes)):
         raise ArgumentError(

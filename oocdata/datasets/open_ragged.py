@@ -88,7 +88,7 @@ def _open_whole(name: str, target: Any) -> View:
     """Open an argument; raise ArgumentError for a selection, because offsets refer to all rows."""
     if isinstance(target, list | tuple) and not any(isinstance(part, str) for part in target):
         target = as_array(name, target)
-    view = open_view(target)
+    view = target if isinstance(target, View) else open_view(target)
     whole = View.of(view.source)
     if (view.axes, view.cuts, view.order) != (whole.axes, whole.cuts, whole.order) or (
         not isinstance(view.rows, range) or view.rows != whole.rows or view.dtype != whole.dtype

@@ -87,28 +87,22 @@ class StoredRows:
 
     def distance_to(self, other: StoredRows) -> int:
         """Return the largest distance of two elements, one of each, that share a row."""
-        if not self._reads_same_arrays(other) or not (len(self.numbers) and len(other.numbers)):
+        distinct = set(self.arrays)
+        if distinct.isdisjoint(other.arrays):
             return 0
-        return _largest_distance(self, other)
-
-    @property
-    def _has_duplicates(self) -> bool:
-        """Whether an array occurs more than once, e.g. a file that is listed twice."""
-        return len(set(self.arrays)) < len(self.arrays)
-
-    def _reads_same_arrays(self, other: StoredRows) -> bool:
-        """Return whether both read the same arrays; raise ArgumentError if in different ways."""
-        if set(self.arrays).isdisjoint(other.arrays):
-            return False
-        same_arrays = self.arrays == other.arrays and not self._has_duplicates
-        if same_arrays and self.view.axes == other.view.axes:
-            return True
-        raise ArgumentError(
-            "an array that elements hold twice must be read in the same way each time, of the same "
-            "files and along the same axes, to be split without sharing a row; "
-            f"{self.view.storage.path or 'an array in memory'} is not. Split first, then put the "
-            "parts together."
-        )
+        if (
+            self.arrays != other.arrays
+            or self.view.axes != other.view.axes
+            or len(distinct) < len(self.arrays)  # e.g. a file that is listed twice
+        ):
+            raise ArgumentError(
+                "an array that elements hold twice must be read in the same way each time, of the "
+                "same files and along the same axes, to be split without sharing a row; "
+                f"{self.view.storage.path or 'an array in memory'} is not. Split first, then put "
+                "the parts together."
+            )
+        both = len(self.numbers) and len(other.numbers)
+        return _largest_distance(self, other) if both else 0
 
 
 def check_direction(elements: str, chosen: Selection) -> None:

@@ -1,12 +1,13 @@
 """Split datasets by range, groups, classes, borders of a coordinate, or into folds.
 
-A split by range keeps no positions in memory. All other splits select rows, and then the elements
-whose rows are all selected; so a window with rows in two parts is in neither.
+A split by range keeps no positions in memory. All other splits, and those of windows along the last
+of several sample axes, select rows, and then the elements whose rows are all selected; so a window
+with rows in two parts is in neither.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from math import ceil, lcm
 from typing import TYPE_CHECKING, Any, Self
@@ -157,10 +158,15 @@ class Splitting:
         [[0, 1, 2, 3, 7, 8], [4, 5, 6, 9]]
         """
         rows = as_count("gap", gap, at_least=0)
-        mixture = self._mixture_to_split()
-        if mixture is not None:
+        if self.mixture is not None:
+            if len(self._split_members) > 1:
+                raise ArgumentError(
+                    "a mixture must be split, member by member, before it is zipped or enumerated; "
+                    f"got {self!r}."
+                )
+            (member,) = self._split_members
             options: Any = {"gap": gap, "axis": axis, "by": by, "stratify": stratify, "seed": seed}
-            return tuple(self._with_members([part]) for part in mixture.split(*sizes, **options))
+            return tuple(self._with_members([part]) for part in member.split(*sizes, **options))
         if by is not None or stratify is not None:
             part_of_row = self._row_parts(sizes, rows, axis, by, stratify, seed)
             return self._select_by_masks([part_of_row == part for part in range(len(sizes))])
@@ -171,12 +177,8 @@ class Splitting:
             )
         at, shape = self._split_axis(axis), self.sample_shape
         if len(shape) > 1:
-            cut = tuple(
-                self._select_along(at, part) for part in split_ranges(shape[at], sizes, rows)
-            )
-            self._check_filled(list(map(len, cut)))
-            self._check_shared(lambda: [part._stored_rows() for part in cut])
-            return cut
+            ranges = split_ranges(shape[at], sizes, rows)
+            return self._checked_parts([self._select_along(at, part) for part in ranges])
         unit = self._split_unit
         more = self._sharing_distance(unit) * unit - self._positions_to_drop(0)
         dropped = -(-(self._positions_to_drop(rows) + max(0, more)) // unit)
@@ -350,19 +352,23 @@ class Splitting:
     def _select_by_masks(self, masks: Sequence[NDArray[np.bool_]]) -> tuple[Self, ...]:
         """Return, for each mask of rows, the elements whose rows are all in the mask."""
         chosen = [np.flatnonzero(self._elements_within(mask)) for mask in masks]
-        self._check_filled(list(map(len, chosen)))
-        self._check_shared(
-            lambda: [[rows.of_elements(part) for rows in self._stored_rows()] for part in chosen]
-        )
-        return tuple(self._select(as_range(part)) for part in chosen)
+        return self._checked_parts([self._select(as_range(part)) for part in chosen])
 
-    def _check_filled(self, lengths: list[int]) -> None:
-        """Raise EmptyError if a part has no element."""
+    def _checked_parts(self, parts: Sequence[Self]) -> tuple[Self, ...]:
+        """Return parts; raise EmptyError if one is empty, ArgumentError if two share a row."""
+        lengths = list(map(len, parts))
         if not all(lengths):
             raise EmptyError(
                 "every part must hold at least one element; they would hold "
                 f"{', '.join(map(str, lengths))}, of {len(self)}."
             )
+        if self._sharing_distance() and parts_share_rows([part._stored_rows() for part in parts]):
+            raise ArgumentError(
+                "parts of a split must be of elements that share no row with another part; here "
+                "one row lies at several positions, in two parts. Split first, then choose, zip or "
+                "mix rows of the parts; or make windows of the rows."
+            )
+        return tuple(parts)
 
     @property
     def _members_with_ids(self) -> Sequence[Dataset]:
@@ -420,15 +426,6 @@ class Splitting:
             all_rows = [replace(rows, places=np.asarray(rows.places) // each) for rows in all_rows]
         return sharing_distance(all_rows)
 
-    def _check_shared(self, parts: Callable[[], Iterable[Sequence[StoredRows]]]) -> None:
-        """Raise ArgumentError if two parts that were selected by rows share a row."""
-        if self._sharing_distance() and parts_share_rows(parts()):
-            raise ArgumentError(
-                "parts of a split must be of elements that share no row with another part; here "
-                "one row lies at several positions, in two parts. Split first, then choose, zip or "
-                "mix rows of the parts; or make windows of the rows."
-            )
-
     # Splits by range -----------------------------------------------------------------------------
 
     def _positions_to_drop(self, gap: int) -> int:
@@ -449,15 +446,6 @@ class Splitting:
         """Number of adjacent positions that a split keeps together: the patches of an element."""
         return lcm(*(part._split_unit for part in self._split_members))
 
-    def _mixture_to_split(self) -> Dataset | None:
-        """Return the mixture whose members must be split one by one, or None for other datasets."""
-        if self.mixture is not None and len(self._split_members) > 1:
-            raise ArgumentError(
-                "a mixture must be split, member by member, before it is zipped or enumerated; got "
-                f"{self!r}."
-            )
-        return None if self.mixture is None else self._split_members[0]
-
     # Along one of several sample axes -------------------------------------------------------------
 
     def _split_axis(self, axis: int | str | None) -> int:
@@ -477,9 +465,9 @@ class Splitting:
 
     def _select_along(self, at: int, places: range) -> Self:
         """Return the elements in a range of positions along one of several sample axes."""
-        kinds, several = self._shifts_and_spans, self._multi_axis_members
-        if at == len(self.sample_shape) - 1 and (len(kinds) > 1 or None in kinds):
-            return self._select_in_range(at, places)  # ranges of each member would not pair up
+        if at == len(self.sample_shape) - 1 and not self._elements_are_rows:
+            return self._select(as_range(np.flatnonzero(self._in_range(at, places))))
+        several = self._multi_axis_members
         chosen: Selection = range(0)  # of members along one axis
         if len(several) < len(self._split_members):
             chosen = as_range(np.flatnonzero(self._in_range(at, places)))
@@ -490,10 +478,6 @@ class Splitting:
             ]
         )
 
-    def _select_in_range(self, at: int, places: range) -> Self:
-        """Return the elements of `_select_along` as a selection, along one axis."""
-        return self._select(as_range(np.flatnonzero(self._in_range(at, places))))
-
     def _in_range(self, at: int, places: range) -> NDArray[np.bool_]:
         """Return a mask of elements with all rows in a range of positions along a sample axis."""
         rows = self._row_positions(at)
@@ -501,16 +485,6 @@ class Splitting:
         if places.stop < self.sample_shape[at]:  # if an array is a row longer, the last part has it
             inside &= rows < places.stop
         return self._elements_within(inside)
-
-    @property
-    def _shifts_and_spans(self) -> frozenset[tuple[int, int] | None]:
-        """Distinct pairs (shift, span), in rows along time, of the windows of all members.
-
-        None stands for padded windows. With only one pair, a range along time of the dataset is the
-        same range of each member.
-        """
-        pairs = frozenset().union(*(part._shifts_and_spans for part in self._multi_axis_members))
-        return pairs or frozenset({(1, 1)})
 
 
 def _checked_ids(

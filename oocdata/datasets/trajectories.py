@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -13,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from oocdata import registry
 from oocdata.box import Ints
 from oocdata.datasets.dataset import Dataset, nonzero_positions
+from oocdata.datasets.ids import as_ticks
 from oocdata.datasets.offsets import as_rows, each_array
 from oocdata.datasets.open import open as open_array
 from oocdata.datasets.spec import ArraySpec
@@ -218,8 +218,8 @@ def _coordinate(time: Any, step: Any, tolerance: Any) -> tuple[Dataset, Any, Any
         if time.dtype.kind in "mM":
             unit, time = str(time.dtype), time.astype(np.int64)
     if unit:
-        step = _ticks("step", step, np.dtype(unit))
-        tolerance = 0 if tolerance is None else _ticks("tolerance", tolerance, np.dtype(unit))
+        step = as_ticks("step", step, np.dtype(unit))
+        tolerance = 0 if tolerance is None else as_ticks("tolerance", tolerance, np.dtype(unit))
     view = _numbers_per_row("time", time)
     whole = view.spec.dtype.kind != "f" and not isinstance(step, float | np.floating)  # type: ignore[union-attr]
     for name, value in {"step": step, "tolerance": 0 if tolerance is None else tolerance}.items():
@@ -256,20 +256,3 @@ def _rows_before_breaks(view: Dataset, step: Any, tolerance: Any) -> tuple[int, 
         row_numbers += [breaks(border) + (row - 1), inner]
         last = outer[1:]
     return len(view), np.concatenate(row_numbers)
-
-
-def _ticks(name: str, argument: Any, time: np.dtype[Any]) -> int:
-    """Return a time difference as a whole number of a coordinate's units."""
-    unit, count = np.datetime_data(time)
-    if isinstance(argument, np.timedelta64 | timedelta):
-        try:
-            difference = np.timedelta64(argument)
-            ticks = difference.astype(f"m8[{count}{unit}]")
-            if np.datetime_data(difference.dtype)[0] != "generic" and ticks == difference:
-                return int(ticks.astype(np.int64))
-        except TypeError:  # months have no length in days
-            pass
-    raise ArgumentError(
-        f"`{name}` must be a timedelta64 of whole units of `time`, which is {time}; got "
-        f"{argument!r}."
-    )

@@ -298,26 +298,13 @@ class Windows(Dataset):
         return replace(self, chosen=select(self.chosen, positions))
 
     def _select_along(self, at: int, places: range) -> Self:
-        last, whole = at == len(self.sample_shape) - 1, self.sample_shape[at]
-        if last and self.pad:  # windows of a cut view would repeat the rows at the cut
-            return self._select_in_range(at, places)
-        # Along time, start a part where a window starts, so that its windows are a subset.
-        shift = self.shift if last else 1
-        start, views = -(-places.start // shift) * shift, []
-        for view in self._members:
-            grid = view.grid[at]
-            # If one array is a row longer, the last part has that row.
-            stop = len(grid) if places.stop == whole else places.stop
-            part = compose_ranges(grid, range(min(start, stop), stop))
-            views.append(view._with_places(view.axes[at], part))
-        windows = replace(self, views=tuple(views))
+        if at == len(self.sample_shape) - 1:  # windows of cut views would begin at the cut
+            return super()._select_along(at, places)
+        views = tuple(view._select_along(at, places) for view in self._members)
+        windows = replace(self, views=views)
         return replace(windows, chosen=range(windows.count()))
 
     _elements_are_rows = False
-
-    @property
-    def _shifts_and_spans(self) -> frozenset[tuple[int, int] | None]:
-        return frozenset({None if self.pad else (self.shift, _span(self.parts))})
 
     @property
     def _longest(self) -> Part:
@@ -331,8 +318,10 @@ class Windows(Dataset):
         episodes, anchors = self.find(np.asarray(self.chosen, np.int64))
         starts, mask = self._longest.runs.starts[episodes], np.ones(len(anchors), np.bool_)
         for part in self.parts:  # row i of an episode belongs to row i in other arrays
-            moved = np.asarray(starts - part.runs.starts[episodes])
-            mask &= rows[part.rows(episodes, anchors) + moved[..., None]].all(axis=1)
+            moved = starts - part.runs.starts[episodes]
+            for offset in part.offsets:
+                (numbers,) = replace(part, offsets=(offset,)).rows(episodes, anchors).T
+                mask &= rows[numbers + moved]
         return mask
 
     def _stored_rows(self) -> list[StoredRows]:

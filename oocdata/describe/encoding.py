@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.blocks import BlockIds, BlockRuns, Blocks
+from oocdata.blocks import Blocks, BlockTable
 from oocdata.box import Ints
 from oocdata.datasets.cached import Cached
 from oocdata.datasets.concat import Concat
@@ -78,7 +78,7 @@ KINDS: dict[str, type] = {
     "patches": Patches, "map": Map, "zip": Zip, "concat": Concat, "mix": Mix, "stacked": Stacked,
     "columns": Columns, "numbers": Numbers, "array_spec": ArraySpec,
     "sequential": Sequential, "shuffle": Shuffle, "block_shuffle": BlockShuffle, "blocks": Blocks,
-    "block_ids": BlockIds, "block_runs": BlockRuns, "mixture": Mixture, "weighted": Weighted,
+    "block_table": BlockTable, "mixture": Mixture, "weighted": Weighted,
     "interleave": Interleave, "cached": Cached, "stream": Stream, "generated": Generated,
     "pictures": Pictures, "folder_labels": FolderLabels, "padded_rows": PaddedRows,
     "row_lengths": RowLengths, "row_mask": RowMask, "ragged": Ragged, "ragged_rows": RaggedRows,

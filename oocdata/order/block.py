@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from oocdata.blocks import AnyBlocks, BlockIds, BlockRuns, Blocks
+from oocdata.blocks import AnyBlocks, Blocks, BlockTable
 from oocdata.box import Ints
 from oocdata.errors import ArgumentError
 from oocdata.index import as_count
@@ -43,7 +43,7 @@ class BlockShuffle(IndexedOrder):
 
     Parameters
     ----------
-    blocks : int, Blocks, BlockIds or BlockRuns
+    blocks : int, Blocks or BlockTable
         Positions that are stored and decoded together. An int is the number of positions in each
         block.
     blocks_mixed : int
@@ -75,7 +75,7 @@ class BlockShuffle(IndexedOrder):
     def __post_init__(self) -> None:
         """Check the arguments."""
         blocks: Any = self.blocks
-        if not isinstance(blocks, Blocks | BlockIds | BlockRuns):
+        if not isinstance(blocks, Blocks | BlockTable):
             length = as_count("blocks", blocks)
             object.__setattr__(self, "blocks", Blocks(length, length))
         object.__setattr__(self, "blocks_mixed", as_count("blocks_mixed", self.blocks_mixed))
@@ -189,16 +189,16 @@ class RegularVisits:
 
 
 class TableVisits:
-    """The visits of `BlockIds` or `BlockRuns`, in a table with one entry per block.
+    """The visits of a `BlockTable`, in a table with one entry per block.
 
     Examples
     --------
-    >>> visits = TableVisits(BlockIds(np.array([7, 3, 7, 7])), seed=7, epoch=0)
+    >>> visits = TableVisits(BlockTable.of_ids(np.array([7, 3, 7, 7])), seed=7, epoch=0)
     >>> visits.places_of(np.arange(3)), visits.slots_of(np.arange(2))
     (array([0, 1, 4]), array([0, 1]))
     """
 
-    def __init__(self, blocks: BlockIds | BlockRuns, seed: int, epoch: int) -> None:
+    def __init__(self, blocks: BlockTable, seed: int, epoch: int) -> None:
         self.number = blocks.number(blocks.count)
         numbers = np.arange(self.number, dtype=np.uint64)
         order = forward(numbers, self.number, epoch_key(seed, epoch, "blocks")).view(np.int64)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from oocdata.blocks import BlockIds
+from oocdata.blocks import BlockTable
 from oocdata.box import Ints
 from oocdata.order.order import EpochOrder, IndexedOrder, Order, epoch_order_of
 from oocdata.order.permutation import epoch_key, forward
@@ -25,7 +25,7 @@ class Bucketed(IndexedOrder):
 
     Attributes
     ----------
-    blocks : BlockIds
+    blocks : BlockTable
         Bucket of each position.
     orders : tuple of Order
         Order within each bucket that has positions.
@@ -36,7 +36,7 @@ class Bucketed(IndexedOrder):
     Examples
     --------
     >>> from oocdata.order import Sequential
-    >>> blocks = BlockIds(np.array([1, 0, 1, 0, 0, 1, 1]))
+    >>> blocks = BlockTable.of_ids(np.array([1, 0, 1, 0, 0, 1, 1]))
     >>> order = Bucketed(blocks, (Sequential(), Sequential()), 2, shuffled=False)
     >>> order.positions(7, 0, 7, seed=0, epoch=0)
     array([1, 3, 4, 0, 2, 5, 6])
@@ -45,7 +45,7 @@ class Bucketed(IndexedOrder):
     array([5, 6, 0, 2, 1, 3, 4])
     """
 
-    blocks: BlockIds
+    blocks: BlockTable
     orders: tuple[Order, ...]
     batch_size: int
     shuffled: bool

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.blocks import BlockRuns
+from oocdata.blocks import BlockTable
 from oocdata.box import Ints
 from oocdata.order.block import BlockShuffle
 from oocdata.order.order import EpochOrder, IndexedOrder, Order, Shuffle, epoch_order_of
@@ -122,7 +122,7 @@ class Weighted(IndexedOrder):
             # The first draw of each block, at or after the cumulative weight before the block.
             before = np.concatenate(([0], self.sums))[np.minimum(slots, count)]
             first = np.unique(np.maximum(-((begin - before) // unit), 0))
-            inner = replace(inner, blocks=BlockRuns(first))
+            inner = replace(inner, blocks=BlockTable(first))
         drawn = epoch_order_of(inner, count, seed, epoch)
 
         def at(places: Ints) -> Ints:

@@ -12,7 +12,7 @@ from numpy.testing import assert_array_equal
 from recording import RecordingSource
 
 import oocdata as ooc
-from oocdata.blocks import ADDRESSABLE, BlockIds, BlockRuns, Blocks
+from oocdata.blocks import ADDRESSABLE, Blocks, BlockTable
 from oocdata.datasets.chunking import chunk_ids
 from oocdata.datasets.dataset import Draw
 from oocdata.errors import ArgumentError
@@ -331,6 +331,12 @@ def _check_blocks(view: ooc.View, ids: np.ndarray) -> None:
     assert len(np.unique(block_of)) == len(np.unique(ids))
 
 
+def _block_numbers(dataset: Any) -> Any:
+    """Number of the block of each element, which a table has."""
+    assert isinstance(dataset.blocks, BlockTable)
+    return dataset.blocks.of(np.arange(len(dataset)))
+
+
 @pytest.mark.parametrize(
     ("chunks", "axis"), [((2, 4, 6, 5), (0, 1)), ((1, 4, 6, 5), (1, 0)), ((3, 9, 2, 2), (0, 1))]
 )
@@ -338,8 +344,7 @@ def test_chunks_that_cut_an_inner_sample_axis_are_blocks_of_their_own(chunks: An
     """Test that a block is not the chunks across an axis, which may exceed the memory."""
     view = ooc.open(RecordingSource(ARRAY, chunks), axis=axis)
     ids = chunk_ids(view, np.arange(len(view)))
-    assert isinstance(view.blocks, BlockIds)
-    assert_array_equal(view.blocks.ids, ids)
+    assert_array_equal(_block_numbers(view), np.unique(ids, return_inverse=True)[1])
 
 
 @given(st.data())
@@ -350,10 +355,8 @@ def test_blocks_hold_whole_chunks(data: st.DataObject):
     if data.draw(st.booleans()):
         view = view.split(0.5, 0.5, axis=data.draw(st.sampled_from(axes)) if axes[1:] else None)[1]
     ids = chunk_ids(view, np.asarray(view.rows))
-    if isinstance(view.blocks, BlockRuns):  # chunks of several sample axes may come in order
-        assert_array_equal(np.flatnonzero(np.diff(ids, prepend=-1)), view.blocks.begins[:-1])
-    elif isinstance(view.blocks, BlockIds):
-        assert_array_equal(view.blocks.ids, ids)
+    if isinstance(view.blocks, BlockTable):
+        assert_array_equal(_block_numbers(view), np.unique(ids, return_inverse=True)[1])
     elif view.blocks != ADDRESSABLE:
         _check_blocks(view, ids)
 
@@ -361,17 +364,15 @@ def test_blocks_hold_whole_chunks(data: st.DataObject):
 def test_irregular_selections_list_the_chunk_of_each_row():
     view = ooc.open(RecordingSource(ARRAY, (1, 4, 6, 5)), axis=(0, 1))
     chosen = view[[39, 0, 1, 12, 38]]
-    assert isinstance(chosen.blocks, BlockIds)
-    assert chosen.blocks.ids.tolist() == [11, 0, 0, 3, 11]
+    assert _block_numbers(chosen).tolist() == [2, 0, 0, 1, 2]
     windows = view.windows(2)[[0, 9, 3, 0]]
-    assert isinstance(windows.blocks, BlockIds)
-    assert windows.blocks.ids.tolist() == [0, 3, 0, 0]
+    assert _block_numbers(windows).tolist() == [0, 1, 0, 0]
     begins = np.unique(np.add.outer(range(0, 36, 9), [0, 4, 8, 9]))
     runs = view.windows(2).blocks
-    assert isinstance(runs, BlockRuns)
+    assert isinstance(runs, BlockTable)
     assert_array_equal(runs.begins, begins)
     runs = view.windows(2).patches((2, 2), per_row=3).blocks
-    assert isinstance(runs, BlockRuns)
+    assert isinstance(runs, BlockTable)
     assert_array_equal(runs.begins, begins * 3)
 
 

@@ -160,7 +160,7 @@ def test_several_datasets_and_names():
         ({"on": (["a"] * 3, ["b", "c", "d"]), "how": "nearest"}, "'exact' for texts"),
         ({"how": "next"}, "'exact', 'nearest' or 'previous'"),
         ({"tolerance": 3}, "`tolerance` must come with"),
-        ({"how": "nearest", "tolerance": -1}, "a number of at least 0; got -1"),
+        ({"how": "nearest", "tolerance": -1}, "a number of at least 0, .* got -1"),
         ({"how": "nearest", "tolerance": "5min"}, "a number of at least 0"),
         (
             {
@@ -168,7 +168,7 @@ def test_several_datasets_and_names():
                 "how": "nearest",
                 "tolerance": np.timedelta64(1, "s"),
             },
-            "a number of at least 0; got np.timedelta64",
+            "a number of at least 0, .* got np.timedelta64",
         ),
         ({"on": ([1.0, np.nan, 2], [1, 2, 3])}, "that at 1 is nan"),
         ({"on": ([1, 2, 4], [1, 2, 3]), "missing": "fill"}, "'drop' or 'error'"),
@@ -189,7 +189,7 @@ def test_wrong_datasets_and_tolerances_of_dates():
         ooc.join({"a": view, "b": view}, on=(days, days))
     without_unit = np.array([3]).view("m8")[0]
     for wrong in (3, "3D", without_unit, datetime.timedelta(-1)):
-        with pytest.raises(ArgumentError, match="a timedelta64 or timedelta of at least 0"):
+        with pytest.raises(ArgumentError, match=r"`tolerance` must be .* timedelta"):
             ooc.join(view, view, on=(days, days), how="nearest", tolerance=wrong)
     late = days.astype("M8[h]") + np.timedelta64(36, "h")
     for limit, number in [(datetime.timedelta(hours=12), 2), (np.timedelta64(11, "h"), 0)]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -543,3 +544,15 @@ def test_the_error_mentions_a_gap_only_if_there_is_one() -> None:
         rows.split(8, 3)
     with pytest.raises(ArgumentError, match=r"at most 8 \(10 less 2 dropped"):
         rows.split(6, 3, gap=2)
+
+
+@pytest.mark.parametrize("axis", [1, None])
+def test_a_split_of_long_windows_takes_no_memory_for_each_row_of_each(axis: int | None) -> None:
+    windows = ooc.open(np.zeros((10, 2000)), axis=(0, 1)).windows(100)
+    groups = None if axis else np.arange(20_000) // 2000
+    tracemalloc.start()
+    parts = windows.split(0.5, 0.5, axis=axis, by=groups)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert [len(part) for part in parts] == ([9010, 9010] if axis else [9505, 9505])
+    assert peak < 8 * len(windows) * 10

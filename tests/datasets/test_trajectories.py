@@ -333,9 +333,8 @@ def test_split_of_states_and_actions(axis: int | None, pad: bool) -> None:
     s, a = ooc.open(states, axis=(0, 1)), ooc.open(actions, axis=(0, 1))
     windows = ooc.windows({"s": s, "a": a, "next": (s, (1,))}, time_axis=False, pad=pad, mask=False)
     parts = windows.split(0.55, 0.45, axis=axis)
-    grids = [(4, 11), (4, 9)] if axis else [(2, 20), (2, 20)]
-    lengths = [(40,), (36,)]  # padded windows across the border are dropped
-    assert [part.sample_shape for part in parts] == (lengths if axis and pad else grids)
+    lengths = [(40,), (36,)]  # windows across the border are dropped
+    assert [part.sample_shape for part in parts] == (lengths if axis else [(2, 20), (2, 20)])
     seen = []
     for part in parts:
         batch: Any = part.take(range(len(part)))
@@ -605,12 +604,12 @@ def test_tolerance() -> None:
         ({"time": [1, 2], "step": np.nan}, "a number other than 0"),
         ({"time": [1, 2], "step": 1, "tolerance": -1}, "not be negative"),
         ({"time": [1, 2], "step": np.timedelta64(1, "s")}, "`step` must be a number where"),
-        ({"time": np.zeros(2, "M8[h]"), "step": 1}, "`step` must be a timedelta64 of whole units"),
-        ({"time": np.zeros(2, "M8[h]"), "step": np.timedelta64(90, "m")}, "whole units of `time`"),
-        ({"time": np.zeros(2, "M8[D]"), "step": np.timedelta64(1, "M")}, "whole units of `time`"),
+        ({"time": np.zeros(2, "M8[h]"), "step": 1}, "`step` must be a timedelta64"),
+        ({"time": np.zeros(2, "M8[h]"), "step": np.timedelta64(90, "m")}, "whole units of"),
+        ({"time": np.zeros(2, "M8[D]"), "step": np.timedelta64(1, "M")}, "whole units of"),
         (
             {"time": np.zeros(2, "M8[D]"), "step": np.array([1]).view("m8")[0]},
-            "whole units of `time`",
+            "whole units of",
         ),
         ({"done": np.zeros((4, 2))}, "`done` must have one number for each row"),
         ({"done": [0.0, np.nan]}, "`done` must hold flags; got NaN"),

@@ -14,7 +14,7 @@ from recording import RecordingSource
 from window_oracle import counted_out
 
 import oocdata as ooc
-from oocdata.blocks import BlockRuns, Blocks
+from oocdata.blocks import Blocks, BlockTable
 from oocdata.datasets.dataset import Draw
 from oocdata.datasets.episodes import episode_runs, part_runs
 from oocdata.datasets.request import Request
@@ -306,7 +306,7 @@ def test_windows_in_order_take_a_table_as_long_as_the_chunks() -> None:
     tracemalloc.stop()
     assert isinstance(loader.order, ooc.BlockShuffle)
     for blocks in (windows.blocks, loader.order.blocks):
-        assert isinstance(blocks, BlockRuns)
+        assert isinstance(blocks, BlockTable)
         assert blocks.nbytes <= 8 * (rows // chunk + 1)
     assert peak < 8 * len(windows) / 2
 

@@ -243,8 +243,6 @@ def test_rows_without_a_chosen_field(tmp_path: Path) -> None:
         ooc.open(tmp_path / "a.npy", field=("at", "x", "z"))
     with pytest.raises(UnsupportedDtypeError, match="V2"):
         ooc.open(np.zeros(3, [("a", "V2"), ("b", "i4")]), field="a")
-    with pytest.raises(ArgumentError, match="`field` must be left out for a View"):
-        ooc.open(view, field="id")
     with pytest.raises(UnsupportedDtypeError, match="some are objects"):
         ooc.open(np.zeros(3, [("a", "O"), ("b", "i4")]))
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocdata.blocks import BlockIds, BlockRuns, Blocks, blocks_from_ids
+from oocdata.blocks import Blocks, BlockTable, blocks_from_ids
 from oocdata.errors import ArgumentError
 from oocdata.order import BlockShuffle
 from oocdata.order.block import RegularVisits, TableVisits
@@ -27,15 +27,16 @@ def regular(draw: st.DrawFn) -> tuple[Blocks, int]:
 
 
 @st.composite
-def irregular(draw: st.DrawFn) -> tuple[BlockIds, int]:
+def irregular(draw: st.DrawFn) -> tuple[BlockTable, int]:
     ids = draw(st.lists(st.integers(-5, 40), min_size=1, max_size=400))
-    return BlockIds(np.array(ids)), len(ids)
+    return BlockTable.of_ids(np.array(ids)), len(ids)
 
 
-def block_lists(blocks: Blocks | BlockIds, count: int) -> list[list[int]]:
+def block_lists(blocks: Blocks | BlockTable, count: int) -> list[list[int]]:
     """Positions of every block."""
-    if isinstance(blocks, BlockIds):
-        return [np.flatnonzero(blocks.ids == number).tolist() for number in np.unique(blocks.ids)]
+    if isinstance(blocks, BlockTable):
+        numbers = blocks.of(np.arange(count))
+        return [np.flatnonzero(numbers == number).tolist() for number in np.unique(numbers)]
     lists: list[list[int]] = []
     for position in range(count):
         if position == 0:
@@ -53,7 +54,7 @@ def block_lists(blocks: Blocks | BlockIds, count: int) -> list[list[int]]:
 
 @given(case=regular() | irregular(), seed=st.integers(), epoch=st.integers(0, 10**6))
 def test_visits_lay_every_block_end_to_end(
-    case: tuple[Blocks | BlockIds, int], seed: int, epoch: int
+    case: tuple[Blocks | BlockTable, int], seed: int, epoch: int
 ) -> None:
     blocks, count = case
     if isinstance(blocks, Blocks):
@@ -80,7 +81,7 @@ def test_visits_lay_every_block_end_to_end(
     data=st.data(),
 )
 def test_every_position_once_and_slices_agree(
-    case: tuple[Blocks | BlockIds, int], mixed: int, lanes: int | None, data: st.DataObject
+    case: tuple[Blocks | BlockTable, int], mixed: int, lanes: int | None, data: st.DataObject
 ) -> None:
     blocks, count = case
     order = BlockShuffle(blocks, mixed, lanes)
@@ -95,7 +96,7 @@ def test_every_position_once_and_slices_agree(
 
 @given(case=regular() | irregular(), width=st.integers(1, 30), lanes=st.sampled_from([1, 2, 8]))
 def test_a_lane_needs_few_blocks_at_a_time(
-    case: tuple[Blocks | BlockIds, int], width: int, lanes: int
+    case: tuple[Blocks | BlockTable, int], width: int, lanes: int
 ) -> None:
     """While a block is needed in its lane, few others are begun."""
     blocks, count = case
@@ -205,7 +206,7 @@ def test_wrong_fields(arguments: dict[str, Any], message: str) -> None:
 
 
 def test_ids_of_another_dataset_are_refused() -> None:
-    order = BlockShuffle(BlockIds(np.zeros(10, np.int64)), 1)
+    order = BlockShuffle(BlockTable.of_ids(np.zeros(10, np.int64)), 1)
     with pytest.raises(ArgumentError, match="`count` must be the 10 positions"):
         order.positions(11, 0, 5, seed=0, epoch=0)
 
@@ -230,7 +231,7 @@ def test_fields_become_python_integers() -> None:
             [99081263, 220763535, 45627518, 520037448, 45627478, 554594718],
         ),
         (
-            BlockShuffle(BlockIds(np.arange(1000) ** 2 % 37), 4, 2),
+            BlockShuffle(BlockTable.of_ids(np.arange(1000) ** 2 % 37), 4, 2),
             1000,
             [861, 952, 750, 898, 767, 824],
         ),
@@ -249,16 +250,26 @@ def test_runs_are_visited_as_ids_are(ids: list[int], ascending: bool, piece: int
         patch.setattr("oocdata.blocks._PIECE", piece)
         blocks = blocks_from_ids(len(given_), lambda positions: given_[positions])
     falls = bool((np.diff(given_) < 0).any())
-    assert isinstance(blocks, BlockIds if falls else BlockRuns)
-    orders = [BlockShuffle(one, 3) for one in (blocks, BlockIds(given_))]
+    assert (blocks.order is not None) == falls
+    orders = [BlockShuffle(one, 3) for one in (blocks, BlockTable.of_ids(given_))]
     found = [one.positions(len(ids), 0, len(ids), seed=5, epoch=2) for one in orders]
     assert found[0].tolist() == found[1].tolist()
 
 
-@pytest.mark.parametrize(("far", "each"), [(2**31 - 1, 4), (2**31, 8)])
-def test_ids_take_as_few_bytes_as_they_need(far: int, each: int) -> None:
-    blocks = blocks_from_ids(3, lambda positions: np.array([5, far, 0])[positions])
-    assert isinstance(blocks, BlockIds)
-    assert blocks.ids.nbytes == 3 * each
-    assert blocks.of(np.arange(3)).tolist() == [5, far, 0]
-    assert blocks.of(np.arange(3)).dtype == np.int64
+@given(st.lists(st.integers(-3, 2**40), min_size=1, max_size=60))
+def test_positions_of_equal_ids_are_a_block(ids: list[int]) -> None:
+    blocks = blocks_from_ids(len(ids), lambda positions: np.array(ids)[positions])
+    numbers = np.unique(ids, return_inverse=True)[1]
+    assert blocks.of(np.arange(len(ids))).tolist() == numbers.tolist() or blocks.order is None
+    starts, slots = blocks.starts(np.arange(blocks.number(len(ids)) + 1)), np.arange(len(ids))
+    for block, (start, stop) in enumerate(itertools.pairwise(starts.tolist())):
+        held = blocks.positions(slots[start:stop])
+        assert sorted(held.tolist()) == np.flatnonzero(numbers == block).tolist()
+        assert set(blocks.of(held).tolist()) == {block}
+
+
+def test_the_order_of_few_positions_takes_four_bytes_each() -> None:
+    blocks = BlockTable.of_ids(np.array([5, 2**40, 0]))
+    assert blocks.order is not None
+    assert blocks.order.nbytes == 3 * 4
+    assert blocks.of(np.arange(3)).dtype == blocks.positions(np.arange(3)).dtype == np.int64

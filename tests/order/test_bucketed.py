@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 import oocdata as ooc
-from oocdata.blocks import BlockIds
+from oocdata.blocks import BlockTable
 from oocdata.describe import as_json, fingerprint, from_json
 from oocdata.errors import ArgumentError
 from oocdata.order import BlockShuffle, Sequential, Shuffle
@@ -25,7 +25,7 @@ ROWS = ooc.ragged(np.arange(LENGTHS.sum()), lengths=LENGTHS)
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=60), st.integers(1, 9), st.data())
 def test_every_position_comes_once(ids: list[int], size: int, data: Any) -> None:
-    blocks, count = BlockIds(np.array(ids)), len(ids)
+    blocks, count = BlockTable.of_ids(np.array(ids)), len(ids)
     kinds = st.sampled_from([Sequential(), Shuffle(), BlockShuffle(3, 2)])
     orders = tuple(data.draw(kinds) for _ in set(ids))
     order = Bucketed(blocks, orders, size, shuffled=data.draw(st.booleans()))

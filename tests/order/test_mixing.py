@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from oocdata.blocks import BlockIds, Blocks
+from oocdata.blocks import Blocks, BlockTable
 from oocdata.order import BlockShuffle, Order, Sequential, Shuffle
 from oocdata.order.mixing import Mixing, batch_entropy, full_shuffle_entropy, mixing
 
@@ -41,11 +41,11 @@ def test_batch_entropy(blocks: list[list[int]], expected: float) -> None:
         pytest.param(50, 20, Blocks(100, 100), id="one-block"),
         pytest.param(50, 20, Blocks(1, 1), id="block-of-one"),
         pytest.param(50, 1, Blocks(3, 3), id="batch-of-one"),
-        pytest.param(200, 40, BlockIds(np.arange(200) ** 2 % 37), id="ids"),
+        pytest.param(200, 40, BlockTable.of_ids(np.arange(200) ** 2 % 37), id="ids"),
     ],
 )
 def test_full_shuffle_entropy_equals_that_of_a_shuffle(
-    count: int, batch_size: int, blocks: Blocks | BlockIds
+    count: int, batch_size: int, blocks: Blocks | BlockTable
 ) -> None:
     generator = np.random.default_rng(0)
     batches = [generator.permutation(count)[:batch_size] for _ in range(4000)]

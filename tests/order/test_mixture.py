@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from oocdata.blocks import BlockIds, BlockRuns, Blocks, join_blocks
+from oocdata.blocks import Blocks, BlockTable, join_blocks
 from oocdata.errors import ArgumentError
 from oocdata.order import BlockShuffle, Order, Sequential, Shuffle
 from oocdata.order.mixture import Mixture, Shares
@@ -32,7 +32,11 @@ def mixtures(draw: st.DrawFn) -> tuple[Mixture, int]:
         length = draw(st.integers(1, 20))
         blocks = draw(
             st.sampled_from(
-                [Blocks(length, length), Blocks(length, 1), BlockIds(np.arange(count) % length)]
+                [
+                    Blocks(length, length),
+                    Blocks(length, 1),
+                    BlockTable.of_ids(np.arange(count) % length),
+                ]
             )
         )
         mixed = BlockShuffle(blocks, draw(st.integers(1, 9)), lanes)
@@ -194,8 +198,8 @@ def weighted(draw: st.DrawFn) -> tuple[Weighted, np.ndarray, int]:
             [
                 Blocks(length, length),
                 Blocks(length, 1),
-                BlockIds(np.arange(count) ** 2 % (length + 1)),
-                BlockRuns(np.unique(np.append(np.arange(0, count, length), count))),
+                BlockTable.of_ids(np.arange(count) ** 2 % (length + 1)),
+                BlockTable(np.unique(np.append(np.arange(0, count, length), count))),
             ]
         )
     )
@@ -293,7 +297,7 @@ def test_blocks_of_different_parts_are_different(parts: list[tuple[str, int]], l
         blocks: Any = {
             "regular": Blocks(length, 1),
             "whole": Blocks(length, length),
-            "ids": BlockIds(np.arange(count) % length),
+            "ids": BlockTable.of_ids(np.arange(count) % length),
             "rows": Blocks(1, 1),
         }[kind]
         made.append((blocks, count))

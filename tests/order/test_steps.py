@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
-from oocdata.blocks import BlockIds, Blocks
+from oocdata.blocks import Blocks, BlockTable
 from oocdata.order import BlockShuffle, Order, Sequential, Shuffle
 from oocdata.order.mixing import batch_entropy
 from oocdata.order.steps import Steps
@@ -32,7 +32,7 @@ def orders(draw: st.DrawFn) -> tuple[Order, int, int]:
             [
                 Blocks(length, length),
                 Blocks(length, 1),
-                BlockIds(np.arange(count) ** 2 % (length + 1)),
+                BlockTable.of_ids(np.arange(count) ** 2 % (length + 1)),
             ]
         )
     )
