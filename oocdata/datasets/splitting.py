@@ -453,8 +453,10 @@ class Splitting:
         place = 0 if axis is None else self._sample_axis_number(axis)
         if place >= len(self.sample_shape):
             raise ArgumentError(
-                "`axis` must be None for elements along one sample axis, which a selection of rows "
-                f"of several leaves; got {axis!r}. Split first, then select."
+                "`axis` must be None for elements along one sample axis, which a selection from "
+                "several leaves, and a split of windows along the last; got "
+                f"{axis!r}. Split first, then select, and into all parts at once: "
+                ".split(0.6, 0.2, 0.2, axis=…)."
             )
         return place
 

@@ -115,6 +115,10 @@ def test_splits_of_several_sample_axes(axis: int | None):
         (lambda v: v.split(0.5, 0.5, axis=2), r"one of the sample axes \(0, 1\); got 2"),
         (lambda v: v.split(0.5, 0.5, axis=9), "must be an axis of the 4-dimensional"),
         (lambda v: v[3:].split(0.5, 0.5, axis=1), "Split first, then select"),
+        (
+            lambda v: v.windows(1).split(0.5, 0.5, axis=1)[0].split(0.5, 0.5, axis=1),
+            "into all parts at once",
+        ),
         (lambda v: v.split(3, 2), "sum to at most 4"),
         (lambda v: ooc.zip(v, v).split(0.5, 0.5, axis=2), "one of the sample axes"),
     ],
