@@ -232,12 +232,10 @@ class Loader(Epochs):
                 return 1
         order = order_with_lanes(self.order)
         scattered = order is None and not isinstance(self.order, Sequential) and self.chunked
-        objects = any(leaf.dtype.kind in "OSU" for leaf in leaves(self.dataset.spec))
         together = steps_together(
             len(self),
             self.batch_bytes + self.text_bytes,
             share_chunks=scattered,
-            objects=objects,
             far=self.dataset.is_refetched,
         )
         if order is None:

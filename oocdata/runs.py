@@ -54,17 +54,12 @@ of a full shuffle of gzip chunks comes after 15 ms, of long runs alone after 200
 took 1.02 times as long for epochs of chunks, one of 16 gained nothing; an epoch of 50 MB in one
 contiguous array took 1.06 times as long with short runs."""
 
-_OBJECT_BYTES = 8 << 20
-"""Largest run of elements that are Python objects. Their memory is not recycled here; of larger
-runs, malloc returns it to the system and takes it again for the next run."""
-
 
 def steps_together(
     steps: int,
     batch_bytes: int,
     *,
     share_chunks: bool = False,
-    objects: bool = False,
     far: bool = False,
 ) -> int:
     """Return how many steps of an epoch to read at once.
@@ -74,8 +69,7 @@ def steps_together(
     store (`far`), fewer, so that more runs are in flight.
     """
     share = batch_share() // (_RUNS_FAR if far else _RUNS)
-    most_bytes = min(_OBJECT_BYTES if objects else _RUN_BYTES, share)
-    by_bytes = most_bytes // max(1, batch_bytes)
+    by_bytes = min(_RUN_BYTES, share) // max(1, batch_bytes)
     most = by_bytes if share_chunks else min(by_bytes, _MOST_STEPS)
     return max(1, min(most, steps // _FEWEST_RUNS))
 

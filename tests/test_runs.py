@@ -55,11 +55,11 @@ def test_a_pass_is_divided_into_runs(
     assert set(long) - full <= {long[0], long[-1]}
 
 
-@given(st.integers(1, 10**6), st.integers(0, 10**9), st.booleans())
-def test_runs_are_bounded(steps: int, batch_bytes: int, objects: bool) -> None:
-    together = steps_together(steps, batch_bytes, objects=objects)
+@given(st.integers(1, 10**6), st.integers(0, 10**9))
+def test_runs_are_bounded(steps: int, batch_bytes: int) -> None:
+    together = steps_together(steps, batch_bytes)
     assert 1 <= together <= max(1, steps // 8)
-    assert together == 1 or together * batch_bytes <= (8 if objects else 32) << 20
+    assert together == 1 or together * batch_bytes <= 32 << 20
 
 
 @given(st.integers(1, 64), st.integers(1, 200 << 20), st.integers(1, 16), st.integers(0, 64))

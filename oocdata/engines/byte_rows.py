@@ -5,22 +5,24 @@ ordinary sources of the other engines, which cache, decode in threads and detect
 element is a Python ``bytes``, so that a batch is an object array, which TensorFlow takes as
 ``tf.string``.
 
-Three alternatives were measured and are not worth their code: one ``bytes`` for a run of batches,
+Two alternatives were measured and are not worth their code: one ``bytes`` for a run of batches,
 cut by ``tf.strings.substr``, copies as often (1.1 times as fast for 80 bytes a row, 0.8 for 60 KB);
-one message, cut by ``tf.io.decode_proto`` (0.95 times as fast for 320 bytes to 60 KB); and reading
-each row directly into its ``bytes`` by ctypes (1.1 times as fast for 100 KB and 1 MB, `to_tf`).
+and one message, cut by ``tf.io.decode_proto`` (0.95 times as fast for 320 bytes to 60 KB).
 
-Compared with ``TFRecordDataset``, in order, in batches of 32, whole passes through `to_tf` over 60
-to 240 MB take 0.9 of its processor time for records of 1 KB, 1.3 for 10 KB, 1.6 for 100 KB and 1.2
-for 1 MB; and 1.2, 1.3, 1.3 and 1.0 of its elapsed time. NumPy iteration, with the same checksums,
-takes 0.4 to 0.6. The rest is TensorFlow's own: its copy of each row, 0.4 ms for a run of batches, 9
-ms to begin a pass (2.5 for its reader), 2 for each function of the pipeline. Runs of 4 to 32 MiB, a
-single reading thread, or a private pool of one thread change this by less than a tenth.
+Compared with ``TFRecordDataset``, in order, in batches of 32, passes through `to_tf` over 300 to
+500 MB take 1.1 of its processor time for records of 10 KB, 1.0 for 100 KB and 0.8 for 1 MB; and
+0.95, 0.75 and 0.55 of its elapsed time. NumPy iteration, with the same checksums, takes 0.4 to 0.6.
+The rest is TensorFlow's own: its copy of each row, 0.4 ms for a run of batches, 9 ms to begin a
+pass (2.5 for its reader), 2 for each function of the pipeline. A single reading thread, or a
+private pool of one thread, changes this by less than a tenth.
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,15 +32,31 @@ from oocdata.box import Extent, Ints, covered_rows
 from oocdata.engines.buffers import empty
 from oocdata.engines.ragged import affected_rows, read_bounds, read_ragged, row_batches
 from oocdata.engines.source import Source, Storage, WithStorage
+from oocdata.engines.strided import Strided
 from oocdata.errors import SourceError
 
-__all__ = ["OBJECT_BYTES", "ByteRows", "Framing", "largest_rows", "size_counts", "sliced"]
+__all__ = [
+    "OBJECT_BYTES", "ByteRows", "Frame", "Framing", "largest_rows", "size_counts", "sliced",
+]  # fmt: skip
 
 _PIECE = 4 << 20
 """Bytes that are read at a time, unless a row is larger."""
 
 OBJECT_BYTES = 48
 """Bytes of a Python ``bytes`` besides its content: 33, and its pointer in the array, rounded up."""
+
+_LARGE = 32 << 10
+"""Mean bytes of framed rows from which on each is read directly into its ``bytes``. With runs of 32
+MiB, this and the longer runs together make records of 100 KB 1.3 to 1.6 times as fast through
+`to_tf`, in 1 / 1.4 of the processor time; this alone saves a sixth, and nothing for 10 KB."""
+
+_CONTENT = bytes.__basicsize__ - 1
+"""Position of the content of a ``bytes``, from its address on."""
+
+_new_bytes = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t)(
+    ("PyBytes_FromStringAndSize", ctypes.pythonapi)
+)
+"""Return a ``bytes`` without content, to be written before anyone else sees it."""
 
 _SIZES = np.array(sorted(set(np.ceil(2.0 ** (np.arange(4 * 50) / 4)).tolist())), np.int64)
 """Size classes of rows, by the largest size of each: four per power of two."""
@@ -56,6 +74,34 @@ Framing = Callable[[NDArray[np.uint8], Ints, Ints], list[bytes]]
 
 Takes the bytes of all rows, and where each begins and ends in them. The ``rows`` of an error are
 the numbers of damaged rows among them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Bytes around each stored row that are not delivered; a `Framing`.
+
+    Attributes
+    ----------
+    before, after : int
+        Number of bytes.
+    check : callable
+        Compares rows with the bytes after each, uint8 of shape (n, after); raises a `SourceError`
+        whose ``rows`` are the numbers of damaged rows. A module-level function.
+    """
+
+    before: int
+    after: int
+    check: Callable[[list[bytes], NDArray[np.uint8]], None]
+
+    def __call__(self, stored: NDArray[np.uint8], starts: Ints, stops: Ints) -> list[bytes]:
+        """Return the delivered part of each row."""
+        rows = sliced(stored, starts + self.before, stops - self.after)
+        return self.checked(rows, stored[(stops - self.after)[:, None] + np.arange(self.after)])
+
+    def checked(self, rows: list[bytes], after: NDArray[np.uint8]) -> list[bytes]:
+        """Return rows whose check passes."""
+        self.check(rows, after)
+        return rows
 
 
 def sliced(stored: NDArray[np.uint8], starts: Ints, stops: Ints) -> list[bytes]:
@@ -122,21 +168,48 @@ class ByteRows(WithStorage):
     def _bytes(self, rows: Ints, starts: Ints, stops: Ints) -> list[bytes]:
         """Read rows, given by their bounds in `values`."""
         lengths = stops - starts
-        ends = np.cumsum(lengths)
-        nbytes = int(ends[-1])
+        frame, values = self.framing, self.values
+        is_large = lengths.sum() >= _LARGE * len(rows)
         try:
-            # Rounded up to a power of two, so that the memory is recycled for similar batches.
-            memory = empty((1 << nbytes.bit_length(),), np.uint8)[:nbytes]
-            read_ragged(self.values, starts, lengths, memory)
+            if is_large and isinstance(frame, Frame) and isinstance(values, Strided):
+                delivered = _read_direct(values, frame, starts, lengths)
+            else:
+                delivered = self._read_through(starts, lengths)
         except SourceError as error:
             error.set_rows(affected_rows(error, rows, starts, stops))
             raise
         try:
-            return self.framing(memory, ends - lengths, ends)
+            return delivered()
         except SourceError as error:
             error.set_rows(rows[np.asarray(error.rows, np.int64)])
             error.path, error.key = self._storage.path, self._storage.key
             raise
+
+    def _read_through(self, starts: Ints, lengths: Ints) -> Callable[[], list[bytes]]:
+        """Read rows into recycled memory; return the function that makes ``bytes`` of them."""
+        ends = np.cumsum(lengths)
+        nbytes = int(ends[-1])
+        # Rounded up to a power of two, so that the memory is recycled for similar batches.
+        memory = empty((1 << nbytes.bit_length(),), np.uint8)[:nbytes]
+        read_ragged(self.values, starts, lengths, memory)
+        return partial(self.framing, memory, ends - lengths, ends)
+
+
+def _read_direct(
+    values: Strided, frame: Frame, starts: Ints, lengths: Ints
+) -> Callable[[], list[bytes]]:
+    """Read framed rows into their ``bytes``; return the function that checks and returns them."""
+    contents = lengths - (frame.before + frame.after)
+    rows = [_new_bytes(None, length) for length in contents.tolist()]
+    after = np.empty((len(rows), frame.after), np.uint8)
+    runs = np.empty((3, len(rows), 2), np.int64)
+    runs[0] = np.stack([starts + frame.before, starts + lengths - frame.after], axis=1)
+    runs[1] = np.stack([contents, np.full_like(contents, frame.after)], axis=1)
+    runs[2, :, 0] = np.array(list(map(id, rows))) + _CONTENT
+    runs[2, :, 1] = after.ctypes.data + frame.after * np.arange(len(rows))
+    begins, counts, addresses = runs.reshape(3, -1)
+    values.read_runs(begins, counts, (rows, after), addresses)
+    return partial(frame.checked, rows, after)
 
 
 def size_counts(lengths: Ints) -> Ints:

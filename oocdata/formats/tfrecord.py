@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Ints
-from oocdata.engines.byte_rows import ByteRows, sliced
+from oocdata.engines.byte_rows import ByteRows, Frame
 from oocdata.engines.files import FileVersion, OpenFile
 from oocdata.engines.source import Storage
 from oocdata.errors import DamagedChunkError, TruncatedFileError
@@ -42,10 +42,8 @@ def is_tfrecord(head: bytes) -> bool:
     return len(head) >= _HEAD and int(_masked(head[:8])[0]) == checksum
 
 
-def _records(stored: NDArray[np.uint8], starts: Ints, stops: Ints) -> list[bytes]:
-    """Return the bytes of records after verifying their checksums; a `Framing`."""
-    records = sliced(stored, starts + _HEAD, stops - _TAIL)
-    tails = stored[(stops - _TAIL)[:, None] + np.arange(_TAIL)]
+def _check_records(records: list[bytes], tails: NDArray[np.uint8]) -> None:
+    """Raise if a record has not the checksum in its tail."""
     damaged = np.flatnonzero(_masked(*records) != tails.view("<u4")[:, 0])
     if len(damaged):
         raise DamagedChunkError(
@@ -53,7 +51,6 @@ def _records(stored: NDArray[np.uint8], starts: Ints, stops: Ints) -> list[bytes
             "The file was damaged after it was written. Copy it again from where it came from.",
             rows=damaged,
         )
-    return records
 
 
 def open_tfrecord(path: str) -> ByteRows:
@@ -73,7 +70,8 @@ def open_tfrecord(path: str) -> ByteRows:
     array([b'second', b'first'], dtype=object)
     """
     storage = Storage("TFRecord", reading="each record by its offset, its checksum compared")
-    return open_rows(path, "records", _record_starts, _records, storage)
+    frame = Frame(_HEAD, _TAIL, _check_records)
+    return open_rows(path, "records", _record_starts, frame, storage)
 
 
 def _record_starts(version: FileVersion) -> Iterator[Ints]:
