@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from oocdata.threads import cached_property
 
 __all__ = [
-    "Extent", "Ints", "Placement", "covered_positions", "covered_rows", "slice_boxes",
-    "split_at_gaps", "split_into_points",
+    "Extent", "Ints", "covered_positions", "covered_rows", "slice_boxes", "split_at_gaps",
+    "split_into_points",
 ]  # fmt: skip
 
 Ints: TypeAlias = NDArray[np.int64]
@@ -71,50 +71,6 @@ class Extent:
         lengths, strides = list(self.lengths), list(self.strides)
         lengths[axis], strides[axis] = length, stride if length > 1 else 1
         return Extent(tuple(lengths), tuple(strides))
-
-
-@dataclass(frozen=True)
-class Placement:
-    """Mapping from the axes of a stored array to the axes of an element.
-
-    Attributes
-    ----------
-    axes : tuple of int or None
-        For each stored axis the axis of the element; None for a dropped axis of length 1.
-    flipped : tuple of int
-        Axes of the element that are delivered in reverse.
-    """
-
-    axes: tuple[int | None, ...]
-    flipped: tuple[int, ...] = ()
-
-    @cached_property
-    def delivered_axes(self) -> list[int]:
-        """Axes of the element, in the order of storage."""
-        return [axis for axis in self.axes if axis is not None]
-
-    @cached_property
-    def is_plain(self) -> bool:
-        """Whether a batch needs no transposing or flipping, only axes of length 1."""
-        return not self.flipped and self.delivered_axes == sorted(self.delivered_axes)
-
-    def stored(self, out: NDArray[Any], lengths: tuple[int, ...]) -> NDArray[Any]:
-        """Return the view of a batch in the axes of storage, shape (n, *lengths).
-
-        `n` is the product of all leading axes of the batch that number boxes.
-        """
-        if self.is_plain:
-            return out.reshape((-1, *lengths))
-        leading = out.ndim - len(self.delivered_axes)
-        if leading != 1:
-            out = out.reshape(-1, *out.shape[leading:])
-        if self.flipped:
-            forwards, backwards = slice(None), slice(None, None, -1)
-            axes = range(out.ndim - 1)
-            flips = [backwards if axis in self.flipped else forwards for axis in axes]
-            out = out[(forwards, *flips)]
-        out = out.transpose(0, *[axis + 1 for axis in self.delivered_axes])
-        return out[(slice(None), *[None if axis is None else slice(None) for axis in self.axes])]
 
 
 def covered_positions(

@@ -16,14 +16,62 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent, Ints, Placement
+from oocdata.box import Extent, Ints
 from oocdata.engines.buffers import Read, empty, empty_parts
 from oocdata.engines.copying import read_to
 from oocdata.engines.prefetch import Fetch, Link, fetches, prefetched
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError
+from oocdata.threads import cached_property
 
-__all__ = ["ArrayRequest", "Composite", "Request", "of_sources", "prefetching", "stored_reads"]
+__all__ = [
+    "ArrayRequest", "Composite", "Placement", "Request", "of_sources", "prefetching",
+    "stored_reads",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Mapping from the axes of a stored array to the axes of an element.
+
+    Attributes
+    ----------
+    axes : tuple of int or None
+        For each stored axis the axis of the element; None for a dropped axis of length 1.
+    flipped : tuple of int
+        Axes of the element that are delivered in reverse.
+    """
+
+    axes: tuple[int | None, ...]
+    flipped: tuple[int, ...] = ()
+
+    @cached_property
+    def delivered_axes(self) -> list[int]:
+        """Axes of the element, in the order of storage."""
+        return [axis for axis in self.axes if axis is not None]
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether a batch needs no transposing or flipping, only axes of length 1."""
+        return not self.flipped and self.delivered_axes == sorted(self.delivered_axes)
+
+    def stored(self, out: NDArray[Any], lengths: tuple[int, ...]) -> NDArray[Any]:
+        """Return the view of a batch in the axes of storage, shape (n, *lengths).
+
+        `n` is the product of all leading axes of the batch that number boxes.
+        """
+        if self.is_plain:
+            return out.reshape((-1, *lengths))
+        leading = out.ndim - len(self.delivered_axes)
+        if leading != 1:
+            out = out.reshape(-1, *out.shape[leading:])
+        if self.flipped:
+            forwards, backwards = slice(None), slice(None, None, -1)
+            axes = range(out.ndim - 1)
+            flips = [backwards if axis in self.flipped else forwards for axis in axes]
+            out = out[(forwards, *flips)]
+        out = out.transpose(0, *[axis + 1 for axis in self.delivered_axes])
+        return out[(slice(None), *[None if axis is None else slice(None) for axis in self.axes])]
 
 
 class ArrayRequest(ABC):

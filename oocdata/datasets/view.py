@@ -12,12 +12,12 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from oocdata import registry
 from oocdata.blocks import AnyBlocks
-from oocdata.box import Extent, Ints, Placement
+from oocdata.box import Extent, Ints
 from oocdata.datasets.chunking import blocks_of
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.episodes import Runs, episode_runs, part_runs
 from oocdata.datasets.parts import Parts
-from oocdata.datasets.request import ArrayRequest, Request
+from oocdata.datasets.request import ArrayRequest, Placement, Request
 from oocdata.datasets.shared_rows import StoredRows, arrays_of, stored_rows
 from oocdata.datasets.spec import ArraySpec, as_dtype
 from oocdata.engines.axes import axis_numbers

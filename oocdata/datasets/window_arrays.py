@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oocdata.box import Extent, Ints, Placement
+from oocdata.box import Extent, Ints
 from oocdata.datasets.dataset import fields_of
 from oocdata.datasets.offsets import Offsets
-from oocdata.datasets.request import Request
+from oocdata.datasets.request import Placement, Request
 from oocdata.datasets.spec import ArraySpec, leaves, map_tree
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.errors import ArgumentError

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent, Ints, Placement, slice_boxes, split_into_points
+from oocdata.box import Extent, Ints, slice_boxes, split_into_points
 from oocdata.engines.copying import read_through
 from oocdata.engines.source import Boxes, Source, Storage, WithStorage
 from oocdata.index import Selection, same_selection, take
@@ -174,14 +174,20 @@ class AxisView(WithStorage):
 
     def _in_storage(self, out: NDArray[Any], extent: Extent) -> NDArray[Any]:
         """Return a batch along the axes of the source; `extent` is that of its boxes there."""
-        shape, axes, backwards = [len(out)], list[int | None]([None] * len(self.axis_maps)), []
-        for axis in range(len(self.shape)):  # those without an axis of the source have length 1
-            for at, (own, places) in enumerate(self.axis_maps):
-                if own == axis:
-                    axes[at] = number = len(shape) - 1
-                    shape.append(extent.lengths[at])
-                    backwards += [number] if isinstance(places, range) and places.step < 0 else []
-        return Placement(tuple(axes), tuple(backwards)).stored(out.reshape(shape), extent.lengths)
+        shape, places = [len(out)], dict[int, int]()
+        for axis, length in enumerate(out.shape[1:]):
+            maps = [at for at, (own, _) in enumerate(self.axis_maps) if own == axis]
+            places.update({at: len(shape) + number for number, at in enumerate(maps)})
+            shape += [extent.lengths[at] for at in maps] or [length]
+        index: list[Any] = [slice(None)]
+        for own, positions in self.axis_maps:
+            backwards = isinstance(positions, range) and positions.step < 0
+            index.append(None if own is None else slice(None, None, -1 if backwards else None))
+        order = [0, *(places[at] for at in sorted(places))]
+        others = [number for number in range(len(shape)) if number not in order]  # of length 1
+        axes_of_source = out.reshape(shape).transpose(*order, *others)
+        stored: NDArray[Any] = axes_of_source[(*index, *[0] * len(others))]
+        return stored
 
 
 def merged(parts: Iterable[AxisView], axis: int) -> list[AxisView]:
