@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from oocdata.box import Extent, Ints
 from oocdata.datasets.dataset import Described
 from oocdata.datasets.view import View
-from oocdata.engines.axis_views import AxisMap, AxisView, merged
+from oocdata.engines.axis_views import AxisMap, AxisView
 from oocdata.engines.columns import joined_names
-from oocdata.engines.concat import Concat
+from oocdata.engines.interleaved import Interleaved
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.source import Boxes, Source, Storage, WithStorage
 from oocdata.engines.wrapped import Wrapped
@@ -50,7 +50,7 @@ class Stacked(WithStorage, Wrapped, Described):
     parts: tuple[Part, ...]
     axis: int
     new: bool
-    source: Concat = field(init=False, repr=False)
+    source: Interleaved = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         # A description contains 0-d arrays as scalars.
@@ -85,8 +85,6 @@ class Stacked(WithStorage, Wrapped, Described):
         _check_episodes(each)
         named = [storage.dimensions for storage in each if storage.dimensions]
         names = [set(of_axis) - {""} for of_axis in zip(*named, strict=True)]
-        if self.new and names:
-            names[self.source.axis] = set()
         return replace(
             combined,
             path=paths[0] + more if paths else None,
@@ -134,12 +132,12 @@ class Stacked(WithStorage, Wrapped, Described):
             f"NumPy's rules; got {shapes}. Cut or transpose them first."
         )
 
-    def _joined(self) -> Concat:
+    def _joined(self) -> Interleaved:
         """Return the parts as one array, sample axes first."""
         placed = tuple(map(self._placed, self.parts))
         axis = len(self.rows.axes) + self.axis
         filled = tuple(part for part in placed if part.shape[axis])
-        return Concat(tuple(merged(filled or placed[:1], axis)), axis)
+        return Interleaved(filled or placed[:1], axis)
 
     def _placed(self, part: Part) -> AxisView:
         """Return a part, seen along the axes of the whole array."""
@@ -154,7 +152,7 @@ class Stacked(WithStorage, Wrapped, Described):
             along = first_axis + at
             position = along + (self.new and along >= axis)
             repeated = len(places) == 1 and element[position] != 1
-            return (None if repeated else len(samples) + position), places
+            return (None, places[0]) if repeated else (len(samples) + position, places)
 
         lines: list[AxisMap] = []
         if not isinstance(part, View):
@@ -164,7 +162,7 @@ class Stacked(WithStorage, Wrapped, Described):
         outer = outer_axes(part, self.rows)
         for at, places in enumerate(part.cuts):
             if isinstance(places, int):
-                lines.append((None, range(places, places + 1)))
+                lines.append((None, places))
             elif at in part.axes:
                 number = part.axes.index(at)
                 lines.append((outer[number], _places(part, number)))

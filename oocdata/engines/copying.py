@@ -33,8 +33,7 @@ by NumPy iteration, 1 / 1.8 through `to_tf`; four interleaved variables of 64 Ki
 
 _NARROW = 4
 """Runs of at most this many numbers are copied number by number, each by one call for all runs. Two
-of the three channels of pictures of 48 KB take 1 / 4 of the processor time by NumPy iteration; four
-fields, among them a vector and a tensor, stacked as 7 channels of 64 KiB, 1 / 1.5."""
+of the three channels of pictures of 48 KB take 1 / 4 of the processor time by NumPy iteration."""
 
 _APART_BYTES = 1 << 20
 """Bytes copied at a time by way of such padded memory."""

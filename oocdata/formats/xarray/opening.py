@@ -214,8 +214,7 @@ def _from_stored(
         return None
     axes = iter(range(variable.ndim))
     lines: list[AxisMap] = [
-        (None, range(place, place + 1)) if isinstance(place, int) else (next(axes), place)
-        for place in stored.places
+        (None, place) if isinstance(place, int) else (next(axes), place) for place in stored.places
     ]
     placed = AxisView(whole, tuple(lines), tuple(variable.shape), whole.dtype)
     # An empty selection: the variable would keep its values in memory once they are loaded.

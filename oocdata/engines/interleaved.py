@@ -1,0 +1,131 @@
+"""Stack sources of which several are components of one array, such as those of a vector.
+
+Read alone, each component is every n-th number of the array, and the disk delivers all of them each
+time. So components are read together into scratch memory, and copied from there to their channels.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
+from math import prod
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.box import Extent, Ints, slice_boxes
+from oocdata.engines.axis_views import AxisView
+from oocdata.engines.buffers import empty
+from oocdata.engines.concat import Concat
+from oocdata.engines.copying import blocks
+from oocdata.engines.source import Source
+from oocdata.threads import cached_property
+
+__all__ = ["Interleaved"]
+
+_PIECE_BYTES = 1 << 20
+"""Bytes of components that are read at a time. Compared with reading each component alone, The
+Well's 8 channels of 4 fields take 1 / 1.6 of the processor time by NumPy iteration, 1 / 1.5 through
+`to_tf`."""
+
+_SPARSE = 2
+"""Components are read together if the array has at most this many times the requested ones."""
+
+
+class Interleaved(Concat):
+    """Sources, each an `AxisView`, stacked along an axis of their elements."""
+
+    @cached_property
+    def _wholes(self) -> dict[Source, tuple[AxisView, tuple[int, ...]]]:
+        """For each component of an array, the array and the component's index.
+
+        Only components that are stored close together. Chunked parts are left out: a chunk is
+        decoded once, however many components it has.
+        """
+        groups: dict[Any, list[AxisView]] = defaultdict(list)
+        for part in cast(Iterable[AxisView], self.parts):
+            axes = [at for at, _ in part.axis_maps]
+            ranges = all(isinstance(places, range | int) for _, places in part.axis_maps)
+            if ranges and self.axis not in axes and part.storage().chunks is None:
+                lines = tuple(line if line[0] is not None else None for line in part.axis_maps)
+                groups[id(part.source), lines].append(part)
+        arrays = [_common_array(group) for group in groups.values() if len(group) > 1]
+        return {part: found for array in arrays for part, found in array.items()}
+
+    def read(
+        self, origins: Ints, extent: Extent, out: NDArray[Any], places: Ints | None = None
+    ) -> None:
+        """Write ``out[i] = the box at origins[i]``, or to ``out[places[i]]``; see `Source.read`."""
+        if places is not None or not out.size or np.ptp(origins[:, self.axis]):
+            super().read(origins, extent, out, places)
+            return
+        groups: dict[AxisView | None, list[Any]] = defaultdict(list)
+        for _, start, stop in self._pieces(origins, extent):
+            begins, cut, region = slice_boxes(origins, extent, self.axis, start, stop)
+            ((part, _, within),) = self.shares(begins)
+            whole, place = self._wholes.get(part, (None, ()))
+            groups[whole].append(((part, within, cut, region), place))
+        for whole, shares in groups.items():
+            if whole is None or len(shares) == 1:
+                for (part, within, cut, region), _ in shares:
+                    part.read(within, cut, out[region])
+            else:
+                regions = [(region[-1], place) for (*_, region), place in shares]
+                self._read_places(whole, regions, origins, extent, out)
+
+    read_to = read
+
+    def _read_places(
+        self,
+        whole: AxisView,
+        places: Iterable[tuple[slice, tuple[int, ...]]],
+        origins: Ints,
+        extent: Extent,
+        out: NDArray[Any],
+    ) -> None:
+        """Read components of one array together, and copy each to its region along the axis."""
+        axis, ndim = self.axis + 1, len(self.shape)
+        component_shape = whole.shape[ndim:]
+        lengths = [1 if at == axis else length for at, length in enumerate(out.shape)]
+        most = max(1, _PIECE_BYTES // (whole.dtype.itemsize * prod(component_shape)))
+        for cut in blocks(lengths, [*map(abs, out.strides)], most):
+            starts, stops = zip(*((along.start, along.stop) for along in cut), strict=True)
+            block_extent = Extent(
+                (*np.subtract(stops[1:], starts[1:]).tolist(), *component_shape),
+                (*extent.with_axis(self.axis, 1).strides, *[1] * len(component_shape)),
+            )
+            block_origins = np.zeros((stops[0] - starts[0], ndim + len(component_shape)), np.int64)
+            block_origins[:, :ndim] = origins[cut[0]] + np.array(starts[1:]) * extent.strides
+            block_origins[:, self.axis] = 0
+            block = empty((len(block_origins), *block_extent.lengths), whole.dtype)
+            whole.read(block_origins, block_extent, block)
+            for region, place in places:
+                component: Any = (..., *place)
+                out[(*cut[:axis], region, *cut[axis + 1 :])] = block[component]
+
+
+def _common_array(parts: list[AxisView]) -> dict[Source, tuple[AxisView, tuple[int, ...]]]:
+    """Return the array of all given components, and the index of each in it.
+
+    Further axes are those of storage along which the components differ. Empty if too many other
+    components would be read too, or if the numbers of one component are adjacent in storage.
+    """
+    first = parts[0]
+    lines, lengths = list(first.axis_maps), list(first.shape)
+    indices: list[list[int]] = []
+    for at, (axis, _) in enumerate(first.axis_maps):
+        numbers: list[Any] = [part.axis_maps[at][1] for part in parts]
+        if axis is None and len(set(numbers)) > 1:
+            low, high = min(numbers), max(numbers)
+            lines[at] = len(lengths), range(low, high + 1)
+            lengths.append(high + 1 - low)
+            indices.append([number - low for number in numbers])
+        elif indices and axis is not None and first.shape[axis] > 1:
+            return {}
+    if prod(lengths[len(first.shape) :]) > _SPARSE * len(parts):
+        return {}
+    whole = replace(first, axis_maps=tuple(lines), shape=tuple(lengths))
+    places = zip(*indices, strict=True) if indices else [()] * len(parts)
+    return {part: (whole, place) for part, place in zip(parts, places, strict=True)}
