@@ -124,9 +124,6 @@ class Model:
         Of a view: whether its rows were chosen by slices alone.
     places : list of frozenset
         Of each element: the places on all sample axes of the rows that it is made of.
-    paces : frozenset
-        Of each model it is made of, the rows from a window to the next one and those of a window;
-        None where windows are padded.
     is_rows : bool
         Whether each element is a row.
     turned : bool
@@ -147,7 +144,6 @@ class Model:
     outer: np.ndarray | None = None
     by_rule: bool = True
     places: list[frozenset[tuple[int, ...]]] = field(default_factory=list)
-    paces: frozenset[tuple[int, int] | None] = frozenset({(1, 1)})
     is_rows: bool = False
     turned: bool = False
 
@@ -205,17 +201,13 @@ class Model:
                 if all(place[axis] in chosen for place in places)
             ]
             part = replace(self.select(np.array(inside, int)), splits=self.splits)
-            if along_time and (len(self.paces) > 1 or None in self.paces):
+            if along_time and not self.is_rows:  # chosen one by one
                 parts.append(replace(part, splits=self.splits and not self.each))
                 continue
-            start = chosen.start
-            if along_time:  # a part begins where a window does
-                ((shift, _),) = self.paces  # type: ignore[misc]
-                start = min(-(-start // shift) * shift, chosen.stop)
             shape = list(self.sample_shape)
-            shape[axis] = chosen.stop - start
+            shape[axis] = len(chosen)
             moved = [
-                frozenset((*at[:axis], at[axis] - start, *at[axis + 1 :]) for at in places)
+                frozenset((*at[:axis], at[axis] - chosen.start, *at[axis + 1 :]) for at in places)
                 for places in part.places
             ]
             parts.append(replace(part, sample_shape=tuple(shape), places=moved))
@@ -366,7 +358,6 @@ def windows_at(
         sample_shape=view.sample_shape if several else (len(anchors),),
         splits=view.splits,
         places=[frozenset().union(*(view.places[at] for at in each)) for each in together],
-        paces=frozenset({None if pad else (shift, last - first + 1)}),
     )
 
 
@@ -471,7 +462,6 @@ def side_by_side(*parts: Model, form: Tree) -> Model:
         places=[frozenset().union(*(part.places[at] for part in several)) for at in range(count)]
         if several
         else [],
-        paces=frozenset().union(*(part.paces for part in several or parts)),
         is_rows=all(part.is_rows for part in parts),
         turned=any(part.turned for part in parts),
     )
