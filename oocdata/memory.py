@@ -7,6 +7,7 @@ being read and one in use are always allowed.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ from oocdata.index import as_count
 
 __all__ = [
     "DEFAULT_MEMORY", "Account", "account", "batch_share", "cache_share", "lowered_limit",
-    "memory_limit", "scratch_share", "set_memory",
+    "memory_limit", "return_freed_memory", "scratch_share", "set_memory",
 ]  # fmt: skip
 
 DEFAULT_MEMORY = 512 << 20
@@ -110,6 +111,13 @@ def batch_share(*, cached: bool = True) -> int:
 def scratch_share() -> int:
     """Return the bytes for tables, stored chunks being decoded, and scratch."""
     return memory_limit() // 4
+
+
+def return_freed_memory() -> None:
+    """Return freed memory from malloc to the system; each thread's share may be kept otherwise."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of the GNU library
+    if trim is not None:
+        trim(0)
 
 
 class Account:

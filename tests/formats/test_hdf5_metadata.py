@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from oocdata.formats.hdf5.metadata import referenced_pieces
+from oocdata.formats.hdf5.table import present_chunks
 
 
 class Recorded(io.FileIO):
@@ -58,3 +60,17 @@ def test_the_index_of_chunks(index: str, filtered: bool, tmp_path: Path) -> None
             assert referenced.get(place, 0) >= len(data), data[:4]
         referenced.update(referenced_pieces(data))
     assert len(reads) > 2
+
+
+def test_listing_many_chunks_takes_little_memory(tmp_path: Path) -> None:
+    count = 40_000
+    with h5py.File(tmp_path / "a.h5", "w", libver="latest") as file:
+        file.create_dataset("u", shape=(count, 2), chunks=(1, 2), dtype="i8", track_times=False)
+        file["u"][:] = 1
+    with h5py.File(tmp_path / "a.h5") as file:
+        tracemalloc.start()
+        chunks = present_chunks(file["u"])
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert chunks.numbers.tolist() == list(range(count))
+    assert peak < 80 * count  # 132 bytes for each, when every column was copied

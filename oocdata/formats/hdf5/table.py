@@ -28,11 +28,15 @@ from oocdata.formats.hdf5.file import (
     translate_errors,
 )
 from oocdata.formats.paths import file_of
+from oocdata.memory import return_freed_memory
 
 __all__ = ["ChunkTable", "PresentChunks", "present_chunks"]
 
 _BEYOND = 1 << 62
 """An offset beyond the end of any file; adding a length to it does not overflow."""
+
+_MANY = 1 << 16
+"""Chunks of which listing takes several MiB of memory."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,7 +62,34 @@ def _listed(
     parts: JoinedParts | None,
 ) -> PresentChunks:
     """List the stored chunks of a dataset, or of several in one grid (`parts`)."""
-    starts, offsets, sizes, skipped = array("Q"), array("Q"), array("Q"), array("Q")
+    places, offsets, sizes, skipped, number = _read_indices(datasets, len(grid))
+    # In place: there may be millions of chunks.
+    if parts is not None and parts.steps is not None:
+        places[:, parts.axis] //= parts.steps[number]
+        chunk_shape = (*chunk_shape[: parts.axis], 1, *chunk_shape[parts.axis + 1 :])
+    places //= np.array(chunk_shape)
+    # A dataset that shrank may have chunks beyond its end.
+    inside = (places < np.array(grid)).all(axis=1)
+    if parts is not None:
+        along = places[:, parts.axis]
+        inside &= along < -(-parts.lengths // parts.unit)[number]
+        along += (parts.starts // parts.unit)[number]
+    steps = np.array([prod(grid[axis + 1 :]) for axis in range(len(grid))], np.int64)
+    numbers = places @ steps
+    del places
+    if not inside.all() or (numbers[1:] < numbers[:-1]).any():
+        selected = np.flatnonzero(inside)
+        selected = selected[numbers[selected].argsort()]
+        numbers, offsets = numbers[selected], offsets[selected]
+        sizes, skipped = sizes[selected], skipped[selected]
+    return PresentChunks(steps, numbers, offsets, sizes, skipped)
+
+
+def _read_indices(
+    datasets: Iterable[Any], axes: int
+) -> tuple[Ints, Ints, NDArray[np.uint32], NDArray[np.uint32], Ints]:
+    """Return origin, offset, size and skipped filters of all chunks, and the dataset of each."""
+    starts, offsets, sizes, skipped = array("Q"), array("Q"), array("I"), array("I")
 
     def note(info: Any) -> None:
         starts.extend(info.chunk_offset)
@@ -71,33 +102,17 @@ def _listed(
         begin = len(starts)
         dataset.chunk_iter(note)
         ends.append(len(offsets))
-        last = starts[max(begin, len(starts) - len(grid)) :]
+        last = starts[max(begin, len(starts) - axes) :]
         if any(last) and not last[0]:  # the only case in which HDF5 can be wrong
             starts[begin:] = _in_order(dataset, starts[begin:], last)
-    steps = np.array([prod(grid[axis + 1 :]) for axis in range(len(grid))], np.int64)
-    places = np.frombuffer(starts, np.uint64).astype(np.int64).reshape(len(offsets), len(grid))
-    number = np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))
-    if parts is not None and parts.steps is not None:
-        places[:, parts.axis] //= parts.steps[number]
-        chunk_shape = (*chunk_shape[: parts.axis], 1, *chunk_shape[parts.axis + 1 :])
-    places //= np.array(chunk_shape)
-    # A dataset that shrank may have chunks beyond its end.
-    beyond = (places >= np.array(grid)).any(axis=1)
-    if parts is not None:
-        along = places[:, parts.axis]
-        beyond |= along >= -(-parts.lengths // parts.unit)[number]
-        along += (parts.starts // parts.unit)[number]
-    inside = np.flatnonzero(~beyond)
-    numbers = places[inside] @ steps
-    order = numbers.argsort()
-    selected = inside[order]
-    return PresentChunks(
-        steps,
-        numbers[order],
-        # A damaged offset may not fit into int64.
-        np.minimum(np.frombuffer(offsets, np.uint64)[selected], _BEYOND).astype(np.int64),
-        np.frombuffer(sizes, np.uint64)[selected].astype(np.uint32),
-        np.frombuffer(skipped, np.uint64)[selected].astype(np.uint32),
+    found = np.frombuffer(offsets, np.uint64)
+    np.minimum(found, _BEYOND, out=found)  # a damaged offset may not fit into int64
+    return (
+        np.frombuffer(starts, np.int64).reshape(-1, axes),
+        found.view(np.int64),
+        np.frombuffer(sizes, np.uint32),
+        np.frombuffer(skipped, np.uint32),
+        np.repeat(np.arange(len(ends), dtype=np.int32), np.diff(ends, prepend=0)),
     )
 
 
@@ -213,6 +228,8 @@ class ChunkTable:
                     names = (name.encode("utf-8", "surrogateescape") for name in keys)
                     datasets = (h5d.open(file.id, name) for name in names)
                     self._read.append(_listed(datasets, tuple(grid), self.chunk_shape, parts))
+                    if len(self._read[0].numbers) >= _MANY:
+                        return_freed_memory()
                     if entry is not None:
                         memory, chunks = BytesIO(), self._read[0]
                         arrays = {name: getattr(chunks, name) for name in PresentChunks.__slots__}

@@ -5,7 +5,6 @@ Rows of bytes are in HDF5, Zarr, `.npy` or records of a file; or each row is a f
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -30,7 +29,7 @@ from oocdata.formats.pictures.decoding import (
     shape_from_header,
 )
 from oocdata.formats.pictures.options import Pictures
-from oocdata.memory import scratch_share
+from oocdata.memory import return_freed_memory, scratch_share
 from oocdata.threads import cached_property
 
 __all__ = ["PictureReader", "open_picture_rows"]
@@ -219,14 +218,7 @@ def _room(most: int, nbytes: int) -> Iterator[None]:
             yield
         finally:
             if nbytes >= _LARGE:
-                _trim()
-
-
-def _trim() -> None:
-    """Return freed memory from malloc to the system: as much as a picture, for each thread."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of the GNU library
-    if trim is not None:
-        trim(0)
+                return_freed_memory()
 
 
 def open_picture_rows(source: Source, options: Pictures | None, *, axis: int | str = 0) -> Chunked:
