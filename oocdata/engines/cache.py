@@ -14,8 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import count, repeat
-from operator import itemgetter
+from itertools import count
 from queue import SimpleQueue
 from weakref import WeakKeyDictionary, WeakValueDictionary, finalize
 
@@ -35,6 +34,10 @@ _UNCACHED_BYTES = 256 << 10
 
 _MANY_TIMES = 4
 """The chunks of an array may be decoded past the cache if they have this many times its room."""
+
+_MOST_LISTED = 4096
+"""Chunks that are listed by age at a time. A list of all chunks of 128 bytes takes more memory than
+they do."""
 
 _FEW_AGAIN = 8
 """Chunks come again seldom if at most one in this many did."""
@@ -190,13 +193,15 @@ class Cache:
         need, budget = chunks * slots.nbytes, self.available
         pinned: dict[int, set[int]] = {}
         skipped: list[tuple[int, int, Slots]] = []
-        listed = False
+        most, has_all = chunks + _MOST_LISTED, False
         while self.nbytes + need > budget or slots.used_bytes + need > slots.room:
-            if not self._by_age and listed:
+            if not self._by_age and has_all:
                 break
             if not self._by_age:
+                most += len(skipped)
                 skipped.clear()  # the new list has them again
-                self._by_age, listed = self._listed_by_age(), True
+                self._by_age = self._oldest(most)
+                has_all = len(self._by_age) < most
                 continue
             entry = self._by_age.pop()
             last_used, slot, victim = entry
@@ -229,18 +234,30 @@ class Cache:
         with self.changing():
             return {
                 (id(slots), int(slots.number[slot])): slots.nbytes
-                for _, slot, slots in reversed(self._listed_by_age())
+                for _, slot, slots in reversed(self._oldest())
             }
 
-    def _listed_by_age(self) -> list[tuple[int, int, Slots]]:
-        """Return the time of last use, the slot and its memory of each chunk, the oldest last."""
-        entries: list[tuple[int, int, Slots]] = []
-        for slots in self._slots.values():
-            used = slots.in_use()
-            times = slots.last_used[used].tolist()
-            entries += zip(times, used.tolist(), repeat(slots), strict=False)
-        entries.sort(key=itemgetter(0), reverse=True)
-        return entries
+    def _oldest(self, most: int | None = None) -> list[tuple[int, int, Slots]]:
+        """Return the time of last use, the slot and its memory of chunks, the oldest last.
+
+        Of all chunks, or of the `most` oldest.
+        """
+        memories = list(self._slots.values())
+        if not memories:
+            return []
+        used = [slots.in_use() for slots in memories]
+        times = np.concatenate(
+            [slots.last_used[own] for slots, own in zip(memories, used, strict=True)]
+        )
+        number, places = np.repeat(np.arange(len(used)), list(map(len, used))), np.concatenate(used)
+        if most is not None and most < len(times):
+            last = np.partition(times, most - 1)[most - 1]
+            older, as_old = np.flatnonzero(times < last), np.flatnonzero(times == last)
+            chosen = np.append(older, as_old[len(older) - most :])
+            times, number, places = times[chosen], number[chosen], places[chosen]
+        order = np.argsort(-times, kind="stable")
+        columns = (column[order].tolist() for column in (times, places, number))
+        return [(time, place, memories[which]) for time, place, which in zip(*columns, strict=True)]
 
 
 class ArrayCache:

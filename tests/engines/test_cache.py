@@ -6,6 +6,7 @@ import gc
 import mmap
 import os
 import threading
+import tracemalloc
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -67,8 +68,10 @@ def test_a_chunk_is_decoded_once_and_found_in_any_order():
     assert decode.count == {3: 1, 4: 1, 5: 1}
 
 
-def test_least_recently_used_chunks_are_evicted():
-    """The oracle is an ordered dict."""
+@pytest.mark.parametrize("most", [1, 3, 4096])
+def test_least_recently_used_chunks_are_evicted(most: int, monkeypatch: pytest.MonkeyPatch):
+    """The oracle is an ordered dict; the oldest chunks are listed a few at a time."""
+    monkeypatch.setattr(f"{Cache.__module__}._MOST_LISTED", most)
     rng = np.random.default_rng(0)
     cache, array, decode = array_of(16 * 8)
     order: list[int] = []
@@ -79,6 +82,32 @@ def test_least_recently_used_chunks_are_evicted():
         assert decode.count == ({} if number in order else {number: 1})
         order = [*[other for other in order if other != number][-15:], number]
     assert cache.nbytes == 16 * 8
+
+
+@pytest.mark.parametrize("most", [1, 4096])
+def test_the_oldest_chunks_are_listed_beyond_pinned_ones(
+    most: int, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(f"{Cache.__module__}._MOST_LISTED", most)
+    _, array, decode = array_of(40 * 8)
+    pins = [array.load([number], decode) for number in range(30)]
+    for number in range(100, 200):
+        array.load([number], decode).release()
+    assert array.find(np.arange(190, 200)) is not None
+    assert decode.count == Counter([*range(30), *range(100, 200)])
+    array.load(list(range(300, 310)), decode).release()
+    assert [first_bytes(pin, 8) for pin in pins] == [[number] for number in range(30)]
+
+
+def test_evicting_small_chunks_takes_little_memory():
+    count = 50_000
+    _, array, _ = array_of(8 * count, chunks=2 * count)
+    array.load(range(count), lambda *_: None).release()
+    tracemalloc.start()
+    array.load([count], lambda *_: None).release()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 60 * count  # a list of all took 160 bytes for each
 
 
 def test_pinned_chunks_stay_and_are_evicted_first_once_released():
