@@ -191,9 +191,9 @@ class Chunked:
             if not (self.cached.is_large and self._read_uncached(origins, extent, out, places)):
                 plan = row_plan(self, origins, extent)
                 if plan is not None:
-                    read_rows(self, plan, origins, out, places)
+                    read_rows(self, plan, origins, extent, out, places)
                 else:
-                    self._read_pieces(origins, extent, out, places)
+                    self.read_pieces(origins, extent, out, places)
             self.reader.check()
         except SourceError as error:
             if error.rows is None:
@@ -220,14 +220,13 @@ class Chunked:
             read_uncached(self, origins, extent, out, places)
         return suits
 
-    def _read_pieces(
+    def read_pieces(
         self, origins: Ints, extent: Extent, out: NDArray[Any], places: Ints | None
     ) -> None:
         """Gather boxes by items or by pieces."""
-        from oocdata.engines.gather.items import read_items, suits_items
-        from oocdata.engines.gather.pieces import read_pieces
+        from oocdata.engines.gather import items, pieces
 
-        read = read_items if suits_items(self, extent) else read_pieces
+        read = items.read_items if items.suits_items(self, extent) else pieces.read_pieces
         read(self, origins, extent, out, places)
 
     def check(self) -> None:

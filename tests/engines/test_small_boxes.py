@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -66,7 +67,7 @@ def test_any_boxes(few: int, case: tuple[Any, ...], out_dtype: str | None, swapp
 def test_windows_are_located_once_each(
     monkeypatch: pytest.MonkeyPatch, dtype: str, width: int
 ) -> None:
-    """Points are located one by one for those windows alone that two chunks share."""
+    """Rows are located one by one for those windows alone that two chunks share, if not tiny."""
     array = sample_array((4000, width), dtype)
     view, decoded = counted(array, 1000, width)
     located: list[int] = []
@@ -82,8 +83,23 @@ def test_windows_are_located_once_each(
     assert_array_equal(got, array[starts[:, None] + np.arange(64)])
     cut = int((starts % 1000 > 1000 - 64).sum())
     assert 20 < cut < 125
-    assert sum(located) == 2 * 1000 + cut * 64
+    by_row = 0 if array[0].nbytes <= rows._TINY_ROW else cut * 64
+    assert sum(located) == 2 * 1000 + by_row
     assert decoded.total() == 4
+
+
+def test_patches_that_chunks_cut_take_little_memory() -> None:
+    array = sample_array((40, 64, 64), "<i4")
+    source = counted(array, 20, 8, 16)[0].source
+    origins = np.random.default_rng(0).integers(0, [40, 33, 33], (1000, 3))
+    out = np.empty((1000, 1, 32, 32), "<i4")
+    source.read(origins[:10], Extent.of((1, 32, 32)), out[:10])
+    tracemalloc.start()
+    source.read(origins, Extent.of((1, 32, 32)), out)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert_array_equal(out, boxes_of(array, origins, Extent.of((1, 32, 32))))
+    assert peak < 2 * out.nbytes  # the places of all numbers took 18 times as much
 
 
 def test_more_chunks_than_may_be_pinned(monkeypatch: pytest.MonkeyPatch) -> None:

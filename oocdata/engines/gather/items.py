@@ -94,31 +94,24 @@ class _BoxItems:
     steps: Ints
 
     @cached_property
-    def _along(self) -> list[tuple[Ints, Ints, Ints]]:
-        """Chunks of boxes along each axis, shape (n, chunks); some chunks may be repeated.
-
-        Followed by two arrays of shape (n, length): for each place of a box, the index of its chunk
-        among these, and the place within that chunk.
-        """
-        axes = enumerate(zip(self.lengths, self.strides, self.chunk_shape, strict=True))
+    def _along(self) -> list[Ints]:
+        """Places of the chunks of each box along each axis, shape (n, chunks); some repeated."""
         found = []
-        for axis, (length, stride, step) in axes:
-            places = self.origins[:, axis, None] + np.arange(length) * stride
-            chunks = places // step
-            within = places - chunks * step
-            which = np.broadcast_to(np.arange(length), places.shape)
-            if stride <= step:  # no chunk is left out
-                which = chunks - chunks[:, :1]
-                count = np.arange(int(which[:, -1].max()) + 1)
-                chunks = np.minimum(chunks[:, :1] + count, chunks[:, -1:])
-            found.append((chunks, which, within))
+        axes = zip(self.lengths, self.strides, self.chunk_shape, strict=True)
+        for axis, (length, stride, step) in enumerate(axes):
+            origins = self.origins[:, axis, None]
+            if stride > step:  # chunks are left out
+                found.append((origins + np.arange(length) * stride) // step)
+                continue
+            first, last = origins // step, (origins + (length - 1) * stride) // step
+            found.append(np.minimum(first + np.arange(int((last - first).max()) + 1), last))
         return found
 
     @cached_property
     def chunks(self) -> Ints:
         """Numbers of the chunks that each box covers, shape (n, chunks); some repeated."""
         found = np.zeros((len(self.origins), 1), np.int64)
-        for (chunks, *_), step in zip(self._along, self.steps.tolist(), strict=True):
+        for chunks, step in zip(self._along, self.steps.tolist(), strict=True):
             found = _combined(found, chunks * step)
         return found
 
@@ -128,9 +121,16 @@ class _BoxItems:
         `firsts` holds the place of the first item of each of their `chunks`.
         """
         which, within = np.zeros((2, len(firsts), 1), np.int64)
-        for (chunks, number, inside), length in zip(self._along, self.chunk_shape, strict=True):
-            which = _combined(which * chunks.shape[1], number[part])
-            within = _combined(within * length, inside[part])
+        axes = zip(self._along, self.lengths, self.strides, self.chunk_shape, strict=True)
+        for axis, (chunks, length, stride, step) in enumerate(axes):
+            places = self.origins[part, axis, None] + np.arange(length) * stride
+            number = places // step
+            within = _combined(within * step, places - number * step)
+            if stride > step:
+                number = np.broadcast_to(np.arange(length), places.shape)
+            else:
+                number = number - chunks[part, :1]
+            which = _combined(which * chunks.shape[1], number)
         found: Ints = np.take_along_axis(firsts, which, axis=1)
         found += within
         return found
