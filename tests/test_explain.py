@@ -94,6 +94,31 @@ def long_lines(folder: Path) -> Path:
     return folder / "g.txt"
 
 
+def small_chunks(folder: Path) -> Path:
+    """A row of 128 bytes a chunk: numbers of chunks take more memory than the rows."""
+    with h5py.File(folder / "h.h5", "w") as file:
+        data = np.zeros((300_000, 32), "f4")
+        file.create_dataset("u", data=data, chunks=(1, 32), compression="gzip", compression_opts=1)
+    return folder / "h.h5"
+
+
+def small_parts(folder: Path) -> Path:
+    """Images that chunks cut into small pieces, along all axes."""
+    with h5py.File(folder / "i.h5", "w") as file:
+        data = np.zeros((1000, 128, 128), "i4")
+        file.create_dataset("u", data=data, chunks=(100, 8, 16), compression="gzip")
+    return folder / "i.h5"
+
+
+def varying(folder: Path) -> Path:
+    """Rows of varying length in HDF5's heap."""
+    with h5py.File(folder / "j.h5", "w") as file:
+        made = file.create_dataset("u", (150_000,), h5py.vlen_dtype("f4"), chunks=(256,))
+        for start in range(0, len(made), 1000):
+            made[start : start + 1000] = np.array([np.zeros(n % 200) for n in range(1000)], object)
+    return folder / "j.h5"
+
+
 MEASURED = """
 import sys
 import numpy as np, h5py, imagecodecs, zarr
@@ -141,9 +166,13 @@ assert peak <= bound, (peak >> 20, bound >> 20)
         (words, "lambda v: v", 32, 512, 2, "global", "to_tf"),
         (long_lines, "lambda v: v", 256, 128, 8, "global", "to_tf"),
         (images, "lambda v: v[:, 3:9, 5]", 256, 128, 8, "global", "to_tf"),
+        (small_parts, "lambda v: v.patches((32, 32), per_row=8)", 64, 128, 1, "block", "epoch"),
+        (varying, "lambda v: v", 64, 64, 2, "global", "epoch"),
         *(
             pytest.param(*case, marks=pytest.mark.long)
             for case in [
+                (small_chunks, "lambda v: v", 256, 32, 2, "block", "epoch"),
+                (varying, "lambda v: v.pad(to=200)", 64, 128, 8, "global", "to_tf"),
                 (text, "lambda v: v", 256, 32, 4, "global", "epoch"),
                 (text, "lambda v: v", 256, 64, 2, "global", "to_tf"),
                 (cells, "lambda v: v.sparse()", 128, 32, 2, "block", "to_tf"),

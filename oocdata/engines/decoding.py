@@ -26,6 +26,8 @@ Made = TypeVar("Made")
 class _Local(threading.local):
     counted = 0
     """Scratch bytes counted for this thread."""
+    decodes = False
+    """Whether this is a decoding thread."""
 
 
 _local = _Local()
@@ -40,18 +42,26 @@ def _pool() -> ThreadPoolExecutor:
     if _threads is None:
         from concurrent.futures import ThreadPoolExecutor  # not for `import oocdata`: it is slow
 
-        _threads = ThreadPoolExecutor(cores(), "oocdata-decode")
+        _threads = ThreadPoolExecutor(cores(), "oocdata-decode", _begin)
     return _threads
 
 
+def _begin() -> None:
+    _local.decodes = True
+
+
 def in_decoding_thread(work: Callable[[], Made]) -> Made:
-    """Return the result of `work`, run in a decoding thread, or in this one if none can start.
+    """Return the result of `work`, run in a decoding thread, or in this one if it is one.
+
+    Or if none can start.
 
     Examples
     --------
     >>> in_decoding_thread(lambda: threading.current_thread().name[:14])
     'oocdata-decode'
     """
+    if _local.decodes:
+        return work()
     try:
         future = _pool().submit(work)
     except RuntimeError:  # no more threads can start, or the interpreter is shutting down

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 
@@ -49,3 +50,14 @@ def test_tasks_run_in_parallel_and_are_waited_for(within: bool) -> None:
     assert len(ended) == len(set(ended)) == 2
     assert nested == [within] * 2
     assert not is_decoding()
+
+
+def test_a_decoding_thread_does_not_wait_for_another() -> None:
+    """All of them may be waiting."""
+    with ThreadPoolExecutor(4) as several:
+        waiting = [
+            several.submit(in_decoding_thread, lambda: in_decoding_thread(threading.get_ident))
+            for _ in range(8)
+        ]
+        idents = {future.result(timeout=60) for future in waiting}
+    assert len(idents) <= cores()

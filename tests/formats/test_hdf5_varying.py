@@ -232,3 +232,22 @@ def test_tools_say_that_rows_are_of_unequal_length(tmp_path: Path) -> None:
     health = ooc.check(path)  # checks all datasets
     assert "events" in str(health)
     assert "dense rows" in str(health)
+
+
+def test_the_metadata_cache_stays_small(tmp_path: Path) -> None:
+    """Without a limit it keeps 32 MiB of the heap. A file that the user has open is left alone."""
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        made = file.create_dataset("u", (20_000,), h5py.vlen_dtype("f8"), chunks=(100,))
+        made[:] = np.array([np.zeros(n % 50) for n in range(20_000)], object)
+    view = ooc.open(path)
+    positions = np.random.default_rng(0).permutation(20_000)
+    for start in range(0, 20_000, 1000):
+        view.take(positions[start : start + 1000])
+    opened = library._open[view.source.target]
+    assert opened.file.id.get_mdc_size()[1] < 3 << 20
+    with h5py.File(tmp_path / "a.h5") as file:
+        again = ooc.open(path)
+        before = file.id.get_mdc_config().max_size
+        again.take([1, 2, 3])
+        assert file.id.get_mdc_config().max_size == before

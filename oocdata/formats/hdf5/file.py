@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FILTERS", "check_open_file", "error_text", "fill_bytes", "fill_value", "find_external_file",
-    "hdf5_library", "hdf5_lock", "open_file", "require_filters", "small_metadata_cache",
-    "translate_errors", "version_of_open",
+    "hdf5_library", "hdf5_lock", "limit_metadata_cache", "open_file", "require_filters",
+    "small_metadata_cache", "translate_errors", "version_of_open",
 ]  # fmt: skip
 
 FILTERS = {
@@ -229,14 +229,23 @@ def small_metadata_cache(file: Any) -> Iterator[None]:
     stream = _streams.get(_number(file)) if is_url(file.filename) else None
     if stream is not None:
         stream.walks = True
-    before, limited = file.id.get_mdc_config(), file.id.get_mdc_config()
-    limited.max_size = limited.initial_size = max(limited.min_size, _METADATA_BYTES)
-    limited.set_initial_size = True
-    file.id.set_mdc_config(limited)
+    before = file.id.get_mdc_config()
+    limit_metadata_cache(file)
     try:
         yield
     finally:
         file.id.set_mdc_config(before)
+
+
+def limit_metadata_cache(file: Any) -> None:
+    """Limit HDF5's metadata cache of an open file as long as it is open.
+
+    Its limit of 32 MiB counts bytes as stored: heaps of rows of varying length take 110 MiB.
+    """
+    limited = file.id.get_mdc_config()
+    limited.max_size = limited.initial_size = max(limited.min_size, _METADATA_BYTES)
+    limited.set_initial_size = True
+    file.id.set_mdc_config(limited)
 
 
 def _open_error(error: OSError) -> SourceError:

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 import h5py
 import numpy as np
-from h5py import h5d, h5p, h5s
+from h5py import h5d, h5f, h5p, h5s
 from numpy.typing import NDArray
 
 from oocdata.box import Ints
@@ -35,6 +35,7 @@ from oocdata.formats.hdf5.file import (
     check_open_file,
     error_text,
     hdf5_lock,
+    limit_metadata_cache,
     open_file,
     require_filters,
     translate_errors,
@@ -162,6 +163,8 @@ class _Opened:
         self._key = rules.key
         self._outside: tuple[FileVersion, ...] = ()
         self.file = open_file(rules.path, disk.version)
+        if h5f.get_obj_count(self.file.id, h5f.OBJ_FILE) == 1:  # the user has it not open too
+            limit_metadata_cache(self.file)
         self.check()
         require_filters(disk.filters, rules.path, rules.key)
         with translate_errors(rules.path, rules.key):

@@ -65,6 +65,8 @@ from oocdata.formats.hdf5.parts import join_datasets, read_annotations
 from oocdata.formats.hdf5.storage import Rules, Stored, offset_of
 from oocdata.formats.hdf5.table import ChunkTable
 from oocdata.formats.hdf5.varying import (
+    HEAP_BYTES,
+    PIECE_BYTES,
     REFERENCE,
     VaryingNumbers,
     VaryingRows,
@@ -303,6 +305,12 @@ def _varying(
     if version is None or references is None:
         raise varying_rows_error(storage, shape)
     target = OnDisk(shape, dtype, rules, stored.kind, version, stored.filters, ())
+    whole = prod(shape) * REFERENCE.itemsize
+    storage = replace(
+        storage,
+        table_bytes=HEAP_BYTES + references.storage().table_bytes,
+        cached_whole=() if references.storage().chunks is None else (whole,),
+    )
     if dtype.hasobject:
         return VaryingRows.of(target, references, storage)
     described = replace(
@@ -312,7 +320,8 @@ def _varying(
         f"{REFERENCE.itemsize} bytes a row",
         chunks=None,
         strides=None,
-        table_bytes=4 * len(dataset),
+        table_bytes=storage.table_bytes + 4 * len(dataset),
+        scratch_bytes=PIECE_BYTES,
     )
     return VaryingNumbers(target, references, described)
 

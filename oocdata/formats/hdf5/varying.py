@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent, Ints
 from oocdata.engines.byte_rows import size_counts
+from oocdata.engines.decoding import in_decoding_thread
 from oocdata.engines.fields import field_of
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.ragged import row_batches, scatter_runs
@@ -33,6 +34,8 @@ from oocdata.memory import cache_share
 from oocdata.threads import cached_property
 
 __all__ = [
+    "HEAP_BYTES",
+    "PIECE_BYTES",
     "REFERENCE",
     "VaryingNumbers",
     "VaryingRows",
@@ -45,14 +48,20 @@ REFERENCE = np.dtype([("length", "<u4"), ("address", "<u8"), ("index", "<u4")])
 """The dataset's entry of a row: its length and its place in the heap (HDF5 file format, "Reference
 Count and Heap ID"). The length counts elements; bytes for texts, without their terminator."""
 
+HEAP_BYTES = 24 << 20
+"""Memory that HDF5 takes to read its heap: a metadata cache of 2 MiB of it takes 20."""
+
 _MOST_TEXT = 64 << 20
 """Most bytes of texts that are read into memory on opening."""
 
 _PIECE = 1 << 16
 """Rows whose texts or lengths are read at a time."""
 
-_PIECE_BYTES = 4 << 20
-"""Bytes of rows that are read at a time; a larger row is read alone."""
+PIECE_BYTES = 4 << 20
+"""Bytes of rows of numbers that are read at a time, each an array; a larger row is read alone."""
+
+_ARRAY_BYTES = 128
+"""Memory of a small array besides its numbers."""
 
 
 def text_blocks(dataset: Any) -> Iterator[NDArray[Any]]:
@@ -174,7 +183,7 @@ class VaryingNumbers(WithStorage, RaggedSource):
         rows, lengths = rows[filled], lengths[filled]
         firsts, counts = firsts[filled], counts[filled]
         end = 0
-        for piece in row_batches(lengths * out.itemsize, _PIECE_BYTES):
+        for piece in row_batches(lengths * out.itemsize + _ARRAY_BYTES, PIECE_BYTES):
             arrays = _read_heap(self.target, rows[piece][:, None])
             wrong = np.array([len(array) for array in arrays]) != lengths[piece]
             if wrong.any():
@@ -199,11 +208,17 @@ def _read_heap(target: OnDisk, points: Ints) -> list[Any]:
     numbers = np.ravel_multi_index(tuple(points.T), target.shape)
     unique, inverse = np.unique(numbers, return_inverse=True)
     unique_points = np.stack(np.unravel_index(unique, target.shape), axis=1)
-    with reading(target, unique_points[:, target.rules.axis]) as dataset:
-        space = dataset.id.get_space()
-        space.select_elements(unique_points)
-        rows = np.empty(len(unique_points), dataset.dtype)
-        dataset.id.read(h5s.create_simple(rows.shape), space, rows)
+
+    def read() -> NDArray[Any]:
+        with reading(target, unique_points[:, target.rules.axis]) as dataset:
+            space = dataset.id.get_space()
+            space.select_elements(unique_points)
+            rows = np.empty(len(unique_points), dataset.dtype)
+            dataset.id.read(h5s.create_simple(rows.shape), space, rows)
+            return rows
+
+    # In few threads, because malloc keeps what HDF5 freed for the thread that used it.
+    rows = in_decoding_thread(read)
     return [rows[number] for number in inverse.tolist()]
 
 
