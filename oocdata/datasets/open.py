@@ -56,10 +56,10 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
         packing. Files of a glob are in natural order (``part2`` before ``part10``).
     key : str or list of str, optional
         Dataset in an HDF5 file, Zarr group, ``.npz``, ``xarray.Dataset`` or ``DataTree``. Optional
-        if there is only one, not counting coordinates of netCDF and xarray. A pattern
-        (``"data/demo_*/actions"``, wildcards as in a glob) or list concatenates all these datasets,
-        those of a pattern in natural order; each is an episode. A name that exists literally is not
-        a pattern.
+        if there is only one, not counting text, single numbers, and coordinates of netCDF and
+        xarray. A pattern (``"data/demo_*/actions"``, wildcards as in a glob) or list concatenates
+        all these datasets, those of a pattern in natural order; each is an episode. A name that
+        exists literally is not a pattern.
     axis : int, str, or sequence of them
         Sample axes, outermost first, by number or by dimension name (netCDF, xarray, Zarr, HDF5
         dimension scales and labels). Rows are numbered along them in C order, and an element has

@@ -14,7 +14,9 @@ from oocdata.box import Extent, Ints
 from oocdata.engines.buffers import empty
 from oocdata.engines.source import Source
 
-__all__ = ["blocks", "copy_boxes", "copy_reordered", "read_through", "read_to"]
+__all__ = [
+    "all_values", "blocks", "copy_boxes", "copy_reordered", "read_all", "read_through", "read_to",
+]  # fmt: skip
 
 _SCRATCH_BYTES = 4 << 20
 
@@ -37,6 +39,19 @@ of the three channels of pictures of 48 KB take 1 / 4 of the processor time by N
 
 _APART_BYTES = 1 << 20
 """Bytes copied at a time by way of such padded memory."""
+
+
+def all_values(source: Source) -> list[Any]:
+    """Return all values of a source as Python objects, with texts as ``str``."""
+    values = read_all(source).tolist()
+    return [value.decode() if isinstance(value, bytes) else value for value in values]
+
+
+def read_all(source: Source) -> NDArray[Any]:
+    """Read a source as one array."""
+    found: NDArray[Any] = np.empty(source.shape, source.dtype)
+    source.read(np.zeros((1, found.ndim), np.int64), Extent.of(source.shape), found[None])
+    return found
 
 
 def read_to(source: Source, origins: Ints, extent: Extent, out: NDArray[Any], places: Ints) -> None:

@@ -10,21 +10,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.engines.axes import axis_numbers
+from oocdata.engines.copying import all_values, read_all
 from oocdata.engines.source import Annotations, Source, Storage
 from oocdata.engines.sparse import SparseRows
 from oocdata.engines.wrapped import Relabelled
 from oocdata.errors import ArgumentError, UnknownFormatError, error_location
 from oocdata.formats.dimensions import as_text
-from oocdata.formats.names import all_values, read_all
-from oocdata.formats.opening import attributes_of_group, first_field, open_source
 
-__all__ = ["Group", "column_names", "is_one_array", "merge_groups", "open_group"]
+if TYPE_CHECKING:
+    from oocdata.formats.tree import Tree
+
+__all__ = ["Group", "column_names", "merge_groups", "open_group"]
 
 _MEMBERS = {"csr_matrix": "indptr", "categorical": "codes"}
 """Encodings of groups that are opened as one array, with an array that such a group contains."""
@@ -36,29 +38,26 @@ _NULLABLE = ("nullable-integer", "nullable-boolean", "nullable-string-array")
 _REFUSED = ("csc_matrix", *_NULLABLE)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Group:
-    """A group of a file, of any format."""
-
-    path: str  #: absolute
-    key: str
-    attributes: Mapping[str, Any]
-    member: Callable[[str], Source]  #: opens an array of the group by its name
-
-
-def is_one_array(attributes: Mapping[str, Any] | None) -> bool:
-    """Return whether a group's attributes have an encoding that `open_group` opens or refuses.
+    """A group of a file, of any format.
 
     Examples
     --------
-    >>> is_one_array({"encoding-type": "csr_matrix", "shape": [3, 4]}), is_one_array({})
+    >>> Group({"encoding-type": "csr_matrix", "shape": [3, 4]}).is_array, Group({}).is_array
     (True, False)
     """
-    return attributes is not None and _encoding(attributes) in (*_MEMBERS, *_REFUSED)
+
+    attributes: Mapping[str, Any]
+
+    @property
+    def is_array(self) -> bool:
+        """Whether it has an encoding that `open_group` opens, or refuses."""
+        return _encoding(self.attributes) in (*_MEMBERS, *_REFUSED)
 
 
 def merge_groups(
-    names: Iterable[str], attributes_of: Callable[[str], Mapping[str, Any] | None]
+    names: Iterable[str], attributes_of: Callable[[str], Mapping[str, Any]]
 ) -> list[str]:
     """Return the sorted names of arrays, with one name for each group that is one array.
 
@@ -76,17 +75,17 @@ def merge_groups(
         for parent, _, name in (each.rpartition("/") for each in listed)
         if name in _MEMBERS.values()
     }
-    groups = {parent for parent in parents if _encoding(attributes_of(parent) or {}) in _MEMBERS}
+    groups = {parent for parent in parents if _encoding(attributes_of(parent)) in _MEMBERS}
     return sorted(groups | {name for name in listed if name.rpartition("/")[0] not in groups})
 
 
-def open_group(group: Group, axis: Any) -> Source:
-    """Open a group as one array; reads metadata only.
+def open_group(tree: Tree, key: str, attributes: Mapping[str, Any], axis: Any) -> Source:
+    """Open a group with the given key and attributes as one array; reads metadata only.
 
     Raises `UnknownFormatError` for matrices stored by columns and for nullable (masked) arrays.
     """
-    kind, key = _encoding(group.attributes), group.key
-    with error_location(group.path, key):
+    kind = _encoding(attributes)
+    with error_location(tree.path, key):
         if kind in _NULLABLE:
             raise UnknownFormatError(
                 f"`key` must name one array; this {kind} group holds values and a mask of those "
@@ -99,7 +98,11 @@ def open_group(group: Group, axis: Any) -> Source:
                 "columns (csc_matrix), so that each row is spread over it. Write it by rows once: "
                 "adata.X = adata.X.tocsr()."
             )
-        return _categories(group) if kind == "categorical" else _sparse(group, axis)
+        return (
+            _categories(tree, key)
+            if kind == "categorical"
+            else _sparse(tree, key, attributes, axis)
+        )
 
 
 def column_names(path: str, key: str) -> Callable[[], NDArray[Any] | None] | None:
@@ -117,13 +120,16 @@ def column_names(path: str, key: str) -> Callable[[], NDArray[Any] | None] | Non
 
 def _index(path: str, table: str) -> NDArray[Any] | None:
     """Return the index of a data frame; None if there is none at this name."""
-    name = as_text(attributes_of_group(path, table).get("_index"))
-    if not name:
-        return first_field(path, table)
-    try:
-        index = open_source(path, f"{table}/{name}")
-    except UnknownFormatError:  # texts with a mask
-        index = open_source(path, f"{table}/{name}/values")
+    from oocdata.formats.opening import tree_of  # which imports this module
+
+    with tree_of(path) as tree:
+        name = as_text(tree.attributes(table).get("_index"))
+        if not name:
+            return tree.first_field(table)
+        try:
+            index = tree.open(f"{table}/{name}")
+        except UnknownFormatError:  # texts with a mask
+            index = tree.open(f"{table}/{name}/values")
     names = read_all(index)
     return np.char.encode(names, "utf-8") if names.dtype.kind == "U" else names
 
@@ -134,60 +140,66 @@ def _encoding(attributes: Mapping[str, Any]) -> str:
     return as_text(attributes.get("encoding-type")) or (legacy and f"{legacy}_matrix")
 
 
-def _sparse(group: Group, axis: Any) -> Source:
+def _sparse(tree: Tree, key: str, attributes: Mapping[str, Any], axis: Any) -> Source:
     """Return the dense rows of a CSR matrix."""
-    attribute = group.attributes.get("shape", group.attributes.get("h5sparse_shape"))
+    attribute = attributes.get("shape", attributes.get("h5sparse_shape"))
     shape = np.asarray(() if attribute is None else attribute)
     if shape.shape != (2,) or shape.dtype.kind not in "iu" or (shape < 0).any():
         raise UnknownFormatError(
             f"a sparse matrix must have an attribute `shape` of two lengths; got {attribute!r}."
         )
     rows, columns = map(int, shape)
-    data, indices, indptr = map(group.member, ("data", "indices", "indptr"))
+    data, indices, indptr = (
+        tree.open(f"{key}/{member}") for member in ("data", "indices", "indptr")
+    )
     storages = [source.storage() for source in (data, indices, indptr)]
     sizes = [storage.stored_bytes for storage in storages]
     count = data.shape[0] if data.shape else 0
     density = count / max(1, rows * columns)
     storage = replace(
-        _described(group, storages[0]),
+        _described(key, storages[0]),
         layout=f"CSR, nnz {count:,} ({density:.2%}); {storages[0].layout}",
         stored_bytes=None if None in sizes else sum(size or 0 for size in sizes),
         reading=f"sparse rows into dense ones; {storages[0].reading}",
         files=tuple(dict.fromkeys(file for storage in storages for file in storage.files)),
         version="".join(storage.version for storage in storages),
         annotations=partial(Annotations, {}, 0),
-        columns=column_names(group.path, group.key),
+        columns=column_names(tree.path, key),
     )
     if axis_numbers(axis, 2, storage)[0] != 0:
         raise ArgumentError(
             f"`axis` must be 0 for a matrix that is stored by rows; got {axis!r}. A column of it "
-            f"is spread over the file. [file '{group.path}', dataset '{group.key}']"
+            f"is spread over the file. [file '{tree.path}', dataset '{key}']"
         )
     return SparseRows(data, indices, indptr, (rows, columns), storage)
 
 
-def _categories(group: Group) -> Source:
+def _categories(tree: Tree, key: str) -> Source:
     """Return the codes of a categorical column, in which -1 stands for a missing value."""
-    codes = group.member("codes")
+    codes = tree.open(f"{key}/codes")
     storage = replace(
         codes.storage(),
-        key=group.key,
+        key=key,
         layout=f"codes of categories, {codes.storage().layout}",
-        opened=_described(group, codes.storage()).opened,
+        opened=_described(key, codes.storage()).opened,
         categorical=True,
-        annotations=partial(_category_names, group.path, f"{group.key}/categories"),
+        annotations=partial(_category_names, tree.path, f"{key}/categories"),
     )
     return Relabelled(codes, storage)
 
 
 def _category_names(path: str, key: str) -> Annotations:
     """Return the names of the categories, as annotations."""
-    return Annotations({"categories": tuple(all_values(open_source(path, key)))})
+    from oocdata.formats.opening import tree_of  # which imports this module
+
+    with tree_of(path) as tree:
+        names = tree.open(key)
+    return Annotations({"categories": tuple(all_values(names))})
 
 
-def _described(group: Group, member: Storage) -> Storage:
-    """Return the storage of an array of the group, changed to that of the group."""
-    opened = None if member.opened is None else {**member.opened, "key": group.key}
+def _described(key: str, member: Storage) -> Storage:
+    """Return the storage of an array of a group, changed to that of the group."""
+    opened = None if member.opened is None else {**member.opened, "key": key}
     return replace(
-        member, key=group.key, chunks=None, strides=None, offset=0, dimensions=(), opened=opened
+        member, key=key, chunks=None, strides=None, offset=0, dimensions=(), opened=opened
     )

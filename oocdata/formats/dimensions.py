@@ -7,27 +7,24 @@ one array of data needs no key.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oocdata.errors import MissingKeyError, SeveralDatasetsError
+if TYPE_CHECKING:
+    from oocdata.formats.tree import Array
 
 __all__ = [
     "PACKING",
     "SCALED",
     "TIME",
     "VALID",
-    "Named",
     "as_text",
-    "choose_key",
     "data_variables",
     "decoding_hint",
     "is_time",
     "packing",
-    "quoted",
 ]
 
 SCALED = ("scale_factor", "add_offset", "_Unsigned")
@@ -43,73 +40,34 @@ TIME = ("units", "calendar")
 """Attributes that describe times (CF conventions, 4.4)."""
 
 
-def choose_key(keys: Sequence[str], key: str | None, path: str) -> str:
-    """Return the key of the dataset to open: `key` if given, or the only one there is."""
-    if key is not None:
-        if key not in keys:
-            raise MissingKeyError(
-                f"`key` must name a dataset in the file; got {key!r}. It holds: {quoted(keys)}.",
-                path=path,
-            )
-        return key
-    if not keys:
-        raise MissingKeyError("the file must hold a dataset; it holds none.", path=path)
-    if len(keys) > 1:
-        raise SeveralDatasetsError(
-            f"`key` must be given, because the file holds several datasets: {quoted(keys)}.",
-            path=path,
-        )
-    return keys[0]
-
-
-def quoted(names: Sequence[str]) -> str:
-    """Return the first twenty names as text for a message."""
-    return ", ".join(map(repr, names[:20])) + (", …" if len(names) > 20 else "") or "nothing"
-
-
-@dataclass(frozen=True, slots=True)
-class Named:
-    """An array of a file, with the names of its axes and its references to other arrays."""
-
-    key: str
-    """Name with its groups: ``"a/t2m"``."""
-    dimensions: tuple[str, ...]
-    """Names of the axes; empty if they have none."""
-    refers: tuple[str, ...] = ()
-    """Names of arrays of the same group in the attributes ``coordinates`` and ``bounds``."""
-
-    @classmethod
-    def of(cls, key: str, dimensions: tuple[str, ...], attributes: Mapping[str, Any]) -> Named:
-        """Return an array with the references in its attributes."""
-        refers: list[str] = []
-        for attribute in ("coordinates", "bounds"):
-            refers.extend(as_text(attributes.get(attribute)).split())
-        return cls(key, dimensions, tuple(refers))
-
-
-def data_variables(arrays: Sequence[Named]) -> list[str]:
-    """Return the keys of the arrays that are data, or all keys if all are coordinates.
+def data_variables(arrays: Mapping[str, Array | None]) -> list[str]:
+    """Return the names of the arrays that are data, or all names if all are coordinates.
 
     Coordinates are one-dimensional arrays with the name of their dimension (CF conventions, chapter
     5, "coordinate variable"), and arrays named in the attributes ``coordinates`` (5, "auxiliary
-    coordinate variable") or ``bounds`` (7.1) of another array.
+    coordinate variable") or ``bounds`` (7.1) of another array in their group. Of an array without
+    metadata, None, nothing is known.
 
     Examples
     --------
-    >>> data_variables([Named("t2m", ("time", "lat")), Named("time", ("time",)), Named("lat", ())])
+    >>> from oocdata.formats.tree import Array
+    >>> dtype = np.dtype("f4")
+    >>> air, time = Array((5, 3), dtype, ("time", "lat")), Array((5,), dtype, ("time",))
+    >>> data_variables({"t2m": air, "time": time, "lat": None})
     ['t2m', 'lat']
     """
-    coordinates = {
-        f"{array.key.rpartition('/')[0]}/{name}".lstrip("/")
-        for array in arrays
-        for name in array.refers
-    }
+    coordinates = set()
+    for name, array in arrays.items():
+        attributes = array.attributes if array else {}
+        for attribute in ("coordinates", "bounds"):
+            for other in as_text(attributes.get(attribute)).split():
+                coordinates.add(f"{name.rpartition('/')[0]}/{other}".lstrip("/"))
     data = []
-    for array in arrays:
-        is_own_axis = array.dimensions == (array.key.rpartition("/")[2],)
-        if not is_own_axis and array.key.lstrip("/") not in coordinates:
-            data.append(array.key)
-    return data or [array.key for array in arrays]
+    for name, array in arrays.items():
+        is_own_axis = array and array.dimensions == (name.rpartition("/")[2],)
+        if not is_own_axis and name.lstrip("/") not in coordinates:
+            data.append(name)
+    return data or list(arrays)
 
 
 def packing(attributes: Mapping[str, Any]) -> str:

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from oocdata.engines.source import Source
 from oocdata.errors import ManifestError, MissingFileError, SourceError, UnsupportedDtypeError
-from oocdata.formats.npy import open_npz
+from oocdata.formats.npz import NpzTree
 
 __all__ = [
     "CHECKSUM", "FORMAT", "Manifest", "RowChecksums", "checksums_of", "manifest_path", "unit_rows",
@@ -123,7 +123,8 @@ class Manifest:
     def table(self, member: str) -> Source:
         """Open a table of checksums, shape ``(n,)`` uint64; reads its header only."""
         try:
-            table = open_npz(self.path, member)
+            with NpzTree(self.path) as tables:
+                table = tables.open(member)
         except MissingFileError:
             raise
         except SourceError as error:

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from oocdata.box import Extent
-from oocdata.engines.source import Source
+from oocdata.engines.copying import all_values
 from oocdata.errors import UnsupportedDtypeError
 from oocdata.formats.opening import open_source
 
-__all__ = ["all_values", "read_all", "read_names"]
+__all__ = ["read_names"]
 
 
 def read_names(path: str | os.PathLike[str], key: str) -> list[str]:
@@ -55,16 +50,3 @@ def read_names(path: str | os.PathLike[str], key: str) -> list[str]:
             key=key,
         )
     return all_values(source)
-
-
-def all_values(source: Source) -> list[Any]:
-    """Return all values of a source as Python objects, with texts as ``str``."""
-    values = read_all(source).tolist()
-    return [value.decode() if isinstance(value, bytes) else value for value in values]
-
-
-def read_all(source: Source) -> NDArray[Any]:
-    """Read a source as one array."""
-    found: NDArray[Any] = np.empty(source.shape, source.dtype)
-    source.read(np.zeros((1, found.ndim), np.int64), Extent.of(source.shape), found[None])
-    return found

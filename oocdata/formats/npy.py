@@ -1,9 +1,7 @@
-"""Open ``.npy`` files, raw binary files and members of ``.npz`` archives.
+"""Open ``.npy`` files and raw binary files.
 
 The ``.npy`` format is NumPy's (``numpy.lib.format``, NEP 1): magic, version, header length, a
-header with shape, dtype and order, then the numbers. A stored (not compressed) member of an
-``.npz`` has the same bytes inside a ZIP archive, after a local header of 30 bytes, the name and an
-extra field (APPNOTE 4.3.7).
+header with shape, dtype and order, then the numbers.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from io import BytesIO
 from math import prod
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.lib import format as npy_format
@@ -21,28 +19,19 @@ from numpy.typing import DTypeLike
 
 from oocdata.engines.axes import axis_numbers
 from oocdata.engines.dtypes import described_dtype, is_small_float, named_dtype
-from oocdata.engines.files import FileVersion, Version
-from oocdata.engines.source import Source, Storage, check_stored, unit_of
+from oocdata.engines.files import Version
+from oocdata.engines.source import Storage, check_stored, unit_of
 from oocdata.engines.strided import Strided, contiguous_strides
 from oocdata.errors import (
     ArgumentError,
     TrailingBytesError,
     TruncatedFileError,
     UnknownFormatError,
-    error_location,
 )
-from oocdata.formats.dimensions import choose_key
-from oocdata.formats.paths import absolute, file_of, open_stream, store_error_in, version_of
-from oocdata.formats.patterns import Key, concatenate_datasets, is_pattern, matching_keys
+from oocdata.formats.paths import file_of, open_stream, store_error_in, version_of
 from oocdata.index import as_count
 
-if TYPE_CHECKING:
-    import zipfile
-
-__all__ = ["as_fields", "list_npz", "open_npy", "open_npz", "open_raw"]
-
-_ZIP_STORED = 0  # APPNOTE 4.4.5
-_ZIP_METHODS = {8: "deflate", 12: "bzip2", 14: "lzma", 93: "zstd"}
+__all__ = ["as_fields", "open_npy", "open_raw", "read_header", "strided"]
 
 
 def open_npy(
@@ -55,7 +44,7 @@ def open_npy(
     ml_dtypes float whose elements NumPy has saved as raw bytes.
     """
     with open_stream(path) as (file, version):
-        shape, fortran, stored = _read_header(file, path, None)
+        shape, fortran, stored = read_header(file, path, None)
         offset = file.tell()
     nbytes = version.nbytes - offset
     reopen: dict[str, Any] = {"target": version.path}
@@ -69,7 +58,7 @@ def open_npy(
             )
         stored, reopen["dtype"] = small_float, small_float.name
     storage = Storage(".npy", version.path, opened=reopen)
-    return _strided(version, shape, stored, fortran, offset, nbytes, axis, storage, whole)
+    return strided(version, shape, stored, fortran, offset, nbytes, axis, storage, whole)
 
 
 def _dtype_of(dtype: Any) -> np.dtype[Any]:
@@ -117,7 +106,7 @@ def open_raw(
     reopen: dict[str, Any] = {"target": version.path, "shape": lengths, "offset": start}
     reopen["dtype"] = described_dtype(stored)
     storage = Storage("raw", version.path, opened=reopen)
-    return _strided(version, tuple(lengths), stored, False, start, nbytes, axis, storage, whole)
+    return strided(version, tuple(lengths), stored, False, start, nbytes, axis, storage, whole)
 
 
 def as_fields(dtype: Any) -> Any:
@@ -130,95 +119,7 @@ def as_fields(dtype: Any) -> Any:
     return [(name, as_fields(kind), *map(tuple, shape)) for name, kind, *shape in dtype]
 
 
-def list_npz(path: str) -> list[str]:
-    """Return the names of the arrays in an ``.npz``, without the ending ``.npy``."""
-    with open_stream(path) as (file, _), _zip(file, path) as archive:
-        names = dict.fromkeys(archive.namelist())  # of several members of a name the last counts
-        return [name.removesuffix(".npy") for name in names if name.endswith(".npy")]
-
-
-def open_npz(path: str, key: Key | None = None, *, axis: int | str = 0) -> Source:
-    """Open a member of an ``.npz``, or several as one array; a single member needs no `key`.
-
-    A stored member (``numpy.savez``) is read by byte offsets. A compressed member is unpacked once,
-    beside the file.
-    """
-    names = list_npz(path)
-    if key is None or (isinstance(key, str) and (key in names or not is_pattern(key))):
-        return _open_member(path, choose_key(names, key, path), axis)
-    members = [_open_member(path, name, axis) for name in matching_keys(key, names, path)]
-    return concatenate_datasets(members, axis, key, {"target": absolute(path)})
-
-
-def _open_member(path: str, name: str, axis: int | str) -> Source:
-    """Open one member of an ``.npz``."""
-    with open_stream(path) as (file, version), _zip(file, path) as archive:
-        member = archive.getinfo(f"{name}.npy")
-        file.seek(member.header_offset)
-        local = file.read(30)
-        if len(local) < 30 or local[:4] != b"PK\x03\x04":
-            raise UnknownFormatError(
-                "an .npz member must start with a ZIP local header.", path=path, key=name
-            )
-        # Lengths of the name and of the extra field. NumPy pads the local extra field, so it may
-        # be longer than the one in the central directory.
-        lengths = [int.from_bytes(local[at : at + 2], "little") for at in (26, 28)]
-        start = member.header_offset + 30 + sum(lengths)
-        if member.compress_type != _ZIP_STORED:
-            return _unpacked(member, version, name, axis)
-        file.seek(start)
-        shape, fortran, dtype = _read_header(file, path, name)
-        offset = file.tell()
-    nbytes = min(member.file_size, version.nbytes - start) - (offset - start)
-    reopen = {"target": version.path, "key": name}
-    storage = Storage(".npz (stored)", version.path, name, opened=reopen)
-    return _strided(version, shape, dtype, fortran, offset, nbytes, axis, storage)
-
-
-def _unpacked(member: zipfile.ZipInfo, version: Version, name: str, axis: int | str) -> Source:
-    """Open a compressed member, unpacked once to a sidecar file; its CRC-32 is verified then."""
-    # Not for `import oocdata`.
-    import zipfile
-
-    from oocdata.formats.compressed import unpacked
-
-    if not isinstance(version, FileVersion):
-        raise UnknownFormatError(
-            "a member of an .npz at a URL must not be compressed, so that rows have addresses; "
-            "this one is. Copy the file to a disk, or write it by numpy.savez.",
-            path=version.path,
-            key=name,
-        )
-    with error_location(version.path, name):
-        plain = unpacked(
-            version,
-            f"unpacked{member.header_offset}",
-            lambda packed: zipfile.ZipFile(packed).open(member.filename),  # noqa: SIM115
-        )
-        source = open_npy(plain.path, axis=axis)
-    return source.with_storage(
-        format=".npz (compressed)",
-        path=version.path,
-        key=name,
-        codec=f"{_ZIP_METHODS.get(member.compress_type, 'unknown')}, unpacked to {plain.path}",
-        stored_bytes=member.compress_size,
-        files=(version,),
-        opened={"target": version.path, "key": name},
-    )
-
-
-def _zip(file: IO[bytes], path: str) -> zipfile.ZipFile:
-    import zipfile  # not for `import oocdata`, of whose time it would take a tenth
-
-    try:
-        return zipfile.ZipFile(file)
-    except zipfile.BadZipFile as error:
-        raise store_error_in(error) or UnknownFormatError(
-            f"an .npz must be a ZIP archive; {error}. Was it cut short?", path=path
-        ) from error
-
-
-def _read_header(
+def read_header(
     file: IO[bytes], path: str, key: str | None
 ) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """Read a ``.npy`` header; return shape, whether in Fortran order, and dtype."""
@@ -245,7 +146,7 @@ def _read_header(
     return shape, fortran, dtype
 
 
-def _strided(
+def strided(
     version: Version,
     shape: tuple[int, ...],
     dtype: np.dtype[Any],

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
 from oocdata.engines.axes import axis_numbers
 from oocdata.engines.fields import field_of
@@ -27,15 +28,13 @@ from oocdata.errors import (
     UnknownFormatError,
 )
 from oocdata.formats import memory, npy
-from oocdata.formats.paths import is_url
+from oocdata.formats.paths import absolute, is_url
 from oocdata.formats.patterns import (
     Axis,
     Key,
     Missing,
     checked_keys,
-    concatenate_datasets,
     is_pattern,
-    matching_keys,
     natural_key,
 )
 from oocdata.formats.recognising import Format, format_of, picture_format, refuse_stream
@@ -43,10 +42,11 @@ from oocdata.index import as_count, as_flag, as_path
 
 if TYPE_CHECKING:
     from oocdata.formats.pictures import Pictures
+    from oocdata.formats.tree import Tree
 
 __all__ = [
-    "Axis", "Format", "Missing", "attributes_of_group", "files_matching", "first_field",
-    "format_of", "list_datasets", "local_path", "match_datasets", "open_source", "refuse_arguments",
+    "Axis", "Format", "Missing", "files_matching", "format_of", "list_datasets", "local_path",
+    "open_source", "refuse_arguments", "tree_of",
 ]  # fmt: skip
 
 
@@ -130,30 +130,13 @@ def _open_source(target: Any, key: Key | None, options: dict[str, Any]) -> Sourc
     if matched is not None:
         return open_source(matched, key, **options)
     if verify is not None and verify is not False:
-        from oocdata.formats.verified import manifest_of, verified  # not for `import oocdata`
+        from oocdata.formats.verified import manifest_of  # not for `import oocdata`
 
         manifest = manifest_of(verify, path)
     if path is None:
-        source = _open_object(target, key, options)
-        return _rows(source if manifest is None else verified(source, manifest), options)
-    one_by_one = manifest is not None or pictures is not None
-    if one_by_one and key is not None and _means_several(path, key):
-        return _open_each(path, key, {**options, "verify": manifest})
+        return _rows(_open_object(target, key, options), options, manifest)
     try:
-        try:
-            source = _open_path(path, key, options)
-        except MismatchedPartsError:  # datasets opened one by one may be decoded or padded
-            if key is None or not _means_several(path, key):
-                raise
-            return _open_each(path, key, options)
-        if options["pad"] is not None and is_ragged(source):
-            storage = source.storage()
-            changes = {"path": storage.path, "key": storage.key, "opened": storage.opened}
-            source = join_parts([source], 0, options["pad"], changes)
-        if manifest is not None:
-            (axis,) = axis_numbers(options["axis"], len(source.shape), source.storage())
-            source = verified(source, manifest, path=path, axis=axis)
-        return _rows(source, options)
+        return _open_path(path, key, options, manifest)
     except SourceError:
         raise
     except OSError as error:
@@ -214,25 +197,25 @@ def _open_pictures(files: list[str], key: Key | None, options: dict[str, Any]) -
     return open_pictures(files, options["pictures"], axis=accepted["axis"])
 
 
-def _means_several(path: str, key: Key) -> bool:
-    """Return whether a key is a list or a pattern, and not a name that looks like a pattern."""
-    if not isinstance(key, str):
-        return True
-    if not is_pattern(key):
-        return False
-    return key.strip("/") not in [(name or "").strip("/") for name in list_datasets(path)]
+def _rows(
+    source: Source,
+    options: dict[str, Any],
+    manifest: str | None = None,
+    path: str | None = None,
+) -> Source:
+    """Apply the options `pad`, `verify`, `field`, `decode` and `pictures` to a source.
 
+    `manifest` is the path of the one to verify by; `path` is that of the source's file.
+    """
+    if options["pad"] is not None and is_ragged(source):
+        storage = source.storage()
+        changes = {"path": storage.path, "key": storage.key, "opened": storage.opened}
+        source = join_parts([source], 0, options["pad"], changes)
+    if manifest is not None:
+        from oocdata.formats.verified import verified  # not for `import oocdata`
 
-def _open_each(path: str, key: Key, options: dict[str, Any]) -> Source:
-    """Open several datasets of a file one by one, so that each can be verified or decoded."""
-    sources = [open_source(path, name, **options) for name in match_datasets(path, key)]
-    return concatenate_datasets(
-        sources, options["axis"], key, sources[0].storage().opened or {}, options["pad"]
-    )
-
-
-def _rows(source: Source, options: dict[str, Any]) -> Source:
-    """Apply the options `field`, `decode` and `pictures` to a source."""
+        (axis,) = axis_numbers(options["axis"], len(source.shape), source.storage())
+        source = verified(source, manifest, path=path, axis=axis)
     field = options["field"]
     names = (field,) if isinstance(field, str) else field
     if not isinstance(names, tuple | list) or not all(isinstance(name, str) for name in names):
@@ -347,42 +330,66 @@ def local_path(path: str) -> str:
     return os.path.expanduser(path)
 
 
-def _open_path(path: str, key: Key | None, options: dict[str, Any]) -> Source:
+def _open_path(path: str, key: Key | None, options: dict[str, Any], manifest: str | None) -> Source:
     """Detect the format of a path or URL, and open it with the options that the format accepts."""
     if options["dtype"] is not None and options["shape"] is not None:
         _no_key(key, "raw binary")
         refuse_stream(path)
         if not (is_url(path) or os.path.isfile(path)):
             raise MissingFileError("No such file.", path=path)
-        return npy.open_raw(path, **_only("raw binary", options, "dtype", "shape", "offset"))
+        accepted = _only("raw binary", options, "dtype", "shape", "offset")
+        return _rows(npy.open_raw(path, **accepted), options, manifest, path)
     if is_url(path) and isinstance(key, str) and not _is_file(path):
         _ask_for_metadata(path, key.strip("/"))
     kind = "text" if options["format"] == "text" and os.path.isfile(path) else format_of(path)
     if kind == "picture":
-        return _open_pictures([path], key, options)
+        return _rows(_open_pictures([path], key, options), options, manifest, path)
     accepted = _only(f"'{path}', which is {kind}", options, *_ACCEPTED[kind])
-    if kind in _NAMELESS:
-        _no_key(key, f".{kind}" if kind == "npy" else kind)
+    if kind not in _NAMELESS:
+        return _open_named(path, kind, key, accepted, options, manifest)
+    _no_key(key, f".{kind}" if kind == "npy" else kind)
     # `import oocdata` imports NumPy's formats only.
+    source: Source
     if kind == "npy":
-        return npy.open_npy(path, **accepted)
-    if kind == "npz":
-        return npy.open_npz(path, key, **accepted)
-    if kind == "text":
+        source = npy.open_npy(path, **accepted)
+    elif kind == "text":
         from oocdata.formats.lines import open_lines
 
-        return open_lines(path, format=accepted["format"])
-    if kind == "tfrecord":
+        source = open_lines(path, format=accepted["format"])
+    else:
         from oocdata.formats.tfrecord import open_tfrecord
 
-        return open_tfrecord(path)
-    if kind == "hdf5":
-        from oocdata.formats.hdf5 import opening as hdf5
+        source = open_tfrecord(path)
+    return _rows(source, options, manifest, path)
 
-        return hdf5.open_hdf5(path, key, **accepted)
-    from oocdata.formats import zarr
 
-    return zarr.open_zarr(path, key, **accepted)
+def _open_named(
+    path: str,
+    kind: Format,
+    key: Key | None,
+    accepted: dict[str, Any],
+    options: dict[str, Any],
+    manifest: str | None,
+) -> Source:
+    """Open what a key means in a file with named arrays.
+
+    Several arrays are opened together; one by one if each must be verified or decoded, or if only
+    then their rows have one dtype and shape.
+    """
+    axis, joined, parts = accepted.pop("axis"), list[Source](), list[Source]()
+    with tree_of(path, kind, **accepted) as tree:
+        if key is None or (isinstance(key, str) and tree.is_name(key)):
+            joined = [tree.open(key, axis)]
+        else:
+            if manifest is None is options["pictures"]:
+                with suppress(MismatchedPartsError):
+                    joined = [tree.join(key, axis)]
+            if not joined:
+                parts = [tree.open(name, axis) for name, _ in tree.matches(key)]
+    finished = [_rows(source, options, manifest, path) for source in joined or parts]
+    if joined or key is None:
+        return finished[0]
+    return tree.concatenate(finished, key, axis, options["pad"])
 
 
 def _ask_for_metadata(url: str, key: str) -> None:
@@ -400,53 +407,36 @@ def _ask_for_metadata(url: str, key: str) -> None:
         request_small([hierarchy / name for name in metadata_names(key.strip("/"))])
 
 
+def tree_of(path: str, kind: Format | None = None, **options: Any) -> Tree:
+    """Return the tree of arrays of an HDF5 file, a Zarr hierarchy or an ``.npz``.
+
+    `kind` is its format, if that is known; `options` are those of `oocdata.open` that the format
+    accepts. Raises `ArgumentError` for a file of another format, which is one array.
+    """
+    kind = kind or format_of(path)
+    if kind == "npz":
+        from oocdata.formats.npz import NpzTree
+
+        return NpzTree(absolute(path))
+    if kind == "hdf5":
+        from oocdata.formats.hdf5.opening import Hdf5Tree
+
+        return Hdf5Tree(path, **options)
+    if kind == "zarr":
+        from oocdata.formats.zarr import ZarrTree
+
+        return ZarrTree(path, **options)
+    raise ArgumentError(f"`key` must be None for {kind}, without names. [file '{path}']")
+
+
 def list_datasets(path: str) -> list[str | None]:
     """Return the keys of the arrays in a file; ``[None]`` for a format with a single array."""
     path = local_path(path)
     kind = format_of(path)
     if kind in _NAMELESS:
         return [None]
-    if kind == "npz":
-        return list(npy.list_npz(path))
-    if kind == "hdf5":
-        from oocdata.formats.hdf5 import opening as hdf5
-
-        return list(hdf5.list_hdf5(path))
-    from oocdata.formats import zarr
-
-    return list(zarr.list_zarr(path))
-
-
-def attributes_of_group(path: str, key: str) -> Mapping[str, Any]:
-    """Return the attributes of a group in HDF5 (AnnData's) or Zarr; empty if there is no group."""
-    if format_of(path) == "hdf5":
-        from oocdata.formats.hdf5.file import open_file, translate_errors
-        from oocdata.formats.hdf5.links import group_attributes
-
-        with open_file(path) as file, translate_errors(path):
-            return group_attributes(file, key) or {}
-    from oocdata.formats.zarr import hierarchy, store
-
-    return hierarchy.group_attributes(store.store_of(path), key.strip("/")) or {}
-
-
-def first_field(path: str, key: str) -> NDArray[Any] | None:
-    """Return the first field of structured rows in HDF5; None if it has no texts.
-
-    AnnData before 0.7 stored a table as such rows, with its index first.
-    """
-    if format_of(path) != "hdf5":
-        return None
-    from oocdata.formats.hdf5.file import open_file, translate_errors
-    from oocdata.formats.hdf5.links import first_field as read_field
-
-    with open_file(path) as file, translate_errors(path):
-        return read_field(file, key)
-
-
-def match_datasets(path: str, key: Key) -> list[str]:
-    """Return the keys of the datasets in a file that `key` matches or lists."""
-    return matching_keys(key, [name for name in list_datasets(path) if name], path)
+    with tree_of(path, kind) as tree:
+        return list(tree.names())
 
 
 def _open_object(target: Any, key: Key | None, options: dict[str, Any]) -> Source:
@@ -471,9 +461,9 @@ def _open_object(target: Any, key: Key | None, options: dict[str, Any]) -> Sourc
 
         return hdf5.from_dataset(target, **_only(what, options, "missing", "external"))
     if library == "zarr" and kind == "Array":
-        from oocdata.formats import zarr
+        from oocdata.formats.zarr import from_array
 
-        return zarr.from_array(target, **_only(what, options, "missing"))
+        return from_array(target, **_only(what, options, "missing"))
     if library == "netCDF4":
         # The netCDF4 library is not thread-safe.
         path = target.filepath() if hasattr(target, "filepath") else target.group().filepath()

@@ -1,26 +1,21 @@
-"""Resolve keys with wildcards to datasets of a file, in natural order, and concatenate these."""
+"""Match names against keys with wildcards, in natural order; see `oocdata.formats.tree`."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fnmatch import translate
 from glob import has_magic
 from itertools import takewhile
 from typing import Any, Literal, TypeAlias
 
-from oocdata.engines.axes import axis_numbers
-from oocdata.engines.mixed_shapes import join_parts
-from oocdata.engines.source import Source
-from oocdata.errors import ArgumentError, MissingKeyError
-from oocdata.formats.dimensions import choose_key, quoted
+from oocdata.errors import ArgumentError
 from oocdata.index import is_iterable
 
 __all__ = [
-    "GROUP", "Axis", "Key", "Missing", "checked_keys", "children_by_group", "common_ending",
-    "concatenate_datasets", "find_datasets", "is_pattern", "key_label", "matching_keys",
-    "natural_key",
+    "Axis", "Key", "Missing", "checked_keys", "children_by_group", "common_ending",
+    "expand_pattern", "is_pattern", "key_label", "natural_key",
 ]  # fmt: skip
 
 _digits = re.compile(r"(\d+)").split
@@ -33,15 +28,6 @@ Axis: TypeAlias = int | str | Sequence[int | str]
 
 Missing: TypeAlias = Literal["error", "fill"]
 """The argument `missing` of `oocdata.open`."""
-
-Children: TypeAlias = Callable[[str], Iterable[str]]
-"""Returns the names of a group's children; the group's name has a slash before each step."""
-
-_MOST_TRIED = 50
-"""Most groups whose children an error lists."""
-
-GROUP = object()
-"""Stands for a group; see `find_datasets`."""
 
 
 def is_pattern(key: str) -> bool:
@@ -117,60 +103,6 @@ def children_by_group(names: Iterable[str]) -> dict[str, list[str]]:
     return {group: list(below) for group, below in tree.items()}
 
 
-def matching_keys(key: Key, names: Sequence[str], path: str) -> list[str]:
-    """Return the names of a file's datasets that `key` matches or lists, in the order of its keys.
-
-    Raises `MissingKeyError` with the nearest names for a key without a dataset.
-
-    Examples
-    --------
-    >>> matching_keys(["b", "run_*"], ["run_10", "run_2", "b", "c"], "a.npz")
-    ['b', 'run_2', 'run_10']
-    """
-    known = {f"/{name.strip('/')}": name for name in names}
-    tree = children_by_group(names)
-    matches = find_datasets(
-        key,
-        lambda group: tree.get(group, []),
-        lambda name: known.get(name) or (GROUP if name in tree else None),
-        path,
-    )
-    return [
-        dataset or known.get(name) or choose_key(names, name[1:], path) for name, dataset in matches
-    ]
-
-
-def find_datasets(
-    key: Key, children: Children, look: Callable[[str], Any], path: str
-) -> Iterator[tuple[str, Any]]:
-    """Yield pairs of a dataset's name and its object for all keys, each name once.
-
-    `look` returns the object at a name: None if there is nothing, `GROUP` for a group, anything
-    else for a dataset. For a key that is a plain name, the pair's object is None, and whether the
-    dataset exists is not checked. A key with wildcards is taken as a plain name if `look` returns
-    a true object for it. A pattern without a matching dataset is a `MissingKeyError`.
-    """
-    seen: set[str] = set()
-    for pattern in checked_keys(key):
-        exact = f"/{pattern.strip('/')}"
-        if not is_pattern(pattern) or look(exact):
-            seen.add(exact)
-            yield exact, None
-            continue
-        any_dataset, groups = False, []
-        for name in expand_pattern(pattern, children):
-            found = look(name)
-            if found is GROUP:
-                groups.append(name)
-            elif found is not None:
-                any_dataset = True
-                if name not in seen:
-                    yield name, found
-                seen.add(name)
-        if not any_dataset:
-            raise no_match_error(pattern, children, path, groups)
-
-
 def key_label(key: Key) -> str:
     """Return a short text for keys.
 
@@ -184,10 +116,11 @@ def key_label(key: Key) -> str:
     return key[0] + (f" and {len(key) - 1} more" if len(key) > 1 else "")
 
 
-def expand_pattern(pattern: str, children: Children) -> list[str]:
+def expand_pattern(pattern: str, children: Callable[[str], Iterable[str]]) -> list[str]:
     """Return the names that match a pattern step by step, in natural order.
 
-    Steps without wildcards are not looked up, so a name may lead nowhere.
+    `children` returns the names of a group's children; names have a slash before each step. Steps
+    without wildcards are not looked up, so a name may lead nowhere.
 
     Examples
     --------
@@ -205,54 +138,3 @@ def expand_pattern(pattern: str, children: Children) -> list[str]:
         else:
             matches = [f"{group}/{step}" for group in matches]
     return sorted(matches, key=lambda name: (natural_key(name), name))
-
-
-def no_match_error(
-    pattern: str, children: Children, path: str, groups: Sequence[str]
-) -> MissingKeyError:
-    """Return the error for a pattern that matches groups only, or nothing.
-
-    Its message lists the nearest names.
-    """
-    if groups:
-        below = [f"{pattern.rstrip('/')}/{name}" for name in sorted(children(groups[0]))]
-        return MissingKeyError(
-            f"`key` must match datasets; {pattern!r} matches {len(groups)} groups, the first "
-            f"{groups[0]!r}. Name what lies in them: {quoted(below)}.",
-            path=path,
-        )
-    steps = pattern.strip("/").split("/")
-    near: list[str] = []
-    while steps and not near:
-        steps.pop()
-        reached = expand_pattern("/".join(steps), children) if steps else [""]
-        tried = reached[:_MOST_TRIED]
-        near = [f"{group}/{name}" for group in tried for name in sorted(children(group))]
-    return MissingKeyError(
-        f"`key` must match datasets; {pattern!r} matches none. Nearby: {quoted(near)}.",
-        path=path,
-    )
-
-
-def concatenate_datasets(
-    sources: Sequence[Source],
-    axis: int | str,
-    key: Key,
-    opened: Mapping[str, Any],
-    pad: float | None = None,
-) -> Source:
-    """Concatenate datasets of one file, found by a key, along an axis; each is an episode.
-
-    `opened` has the arguments of `oocdata.open`, apart from the key, that open the datasets again.
-    `pad` is that of `oocdata.engines.mixed_shapes.join_parts`.
-    """
-    first = sources[0]
-    (along,) = axis_numbers(axis, len(first.shape), first.storage())
-    reopen = {**opened, "key": key if isinstance(key, str) else list(key)}
-    changes = {
-        "path": first.storage().path,
-        "key": key_label(key),
-        "opened": reopen,
-        "episodes": True,
-    }
-    return join_parts(sources, along, pad, changes)

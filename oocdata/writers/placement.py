@@ -16,9 +16,7 @@ from typing import Any, ClassVar, Literal
 from oocdata.engines.atomic import sync_file
 from oocdata.errors import ArgumentError, MissingFileError, SourceError
 from oocdata.formats.hdf5.file import hdf5_library, open_file
-from oocdata.formats.opening import format_of, list_datasets
-from oocdata.formats.zarr.hierarchy import group_attributes
-from oocdata.formats.zarr.store import store_of
+from oocdata.formats.opening import format_of, tree_of
 from oocdata.writers.codec import Format
 from oocdata.writers.disk import move, sync_folders
 from oocdata.writers.lock import PARTIAL, empty_folder, remove_folder
@@ -162,10 +160,9 @@ def _is_hdf5(path: str) -> bool:
 def _is_only_array(path: str, key: str) -> bool:
     """Return whether a folder is a Zarr array, or only groups without attributes around one."""
     with suppress(SourceError, ValueError):
-        parts, store = key.split("/") if key else [], store_of(path)
+        parts, tree = key.split("/") if key else [], tree_of(path)
         groups = ("/".join(parts[:count]) for count in range(len(parts)))
-        is_only = [(name or "").strip("/") for name in list_datasets(path)] == [key]
-        return is_only and not any(group_attributes(store, group) for group in groups)
+        return tree.names() == [key] and not any(map(tree.attributes, groups))
     return False
 
 

@@ -32,9 +32,9 @@ from oocdata.engines.source import Source
 from oocdata.engines.strided import Strided
 from oocdata.errors import SourceError, TruncatedFileError
 from oocdata.formats.hdf5.filtered import FilteredChunks
-from oocdata.formats.hdf5.opening import open_hdf5
 from oocdata.formats.memory import open_array
 from oocdata.formats.npy import open_npy
+from oocdata.formats.opening import open_source
 from oocdata.memory import DEFAULT_MEMORY, set_memory
 from oocdata.testing import SourceConformance, sample_array
 from oocdata.threads import cores
@@ -92,7 +92,7 @@ class TestSmallRowsInChunks(SourceConformance):
         with h5py.File(folder / "a.h5", "w") as file:
             chunks = (min(5, len(array)), *array.shape[1:])
             file.create_dataset("x", data=array, chunks=chunks, maxshape=(None, *array.shape[1:]))
-        source = blocked(open_hdf5(str(folder / "a.h5"), "x"), (0,))
+        source = blocked(open_source(str(folder / "a.h5"), "x"), (0,))
         assert isinstance(source, CachedRows)
         return source
 

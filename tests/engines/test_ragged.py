@@ -23,9 +23,9 @@ from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.ragged import copy_runs, cut_runs, read_ragged, run_positions
 from oocdata.engines.source import Source
 from oocdata.errors import SourceError, TruncatedFileError
-from oocdata.formats.hdf5.opening import open_hdf5
 from oocdata.formats.memory import open_array
 from oocdata.formats.npy import open_npy
+from oocdata.formats.opening import open_source
 
 ARRAY = np.arange(1000, dtype="i4") * 3
 
@@ -38,7 +38,7 @@ def _npy(folder: Path, dtype: str) -> Source:
 def _hdf5(folder: Path, **options: Any) -> Source:
     with h5py.File(folder / "a.h5", "w") as file:
         file.create_dataset("a", data=ARRAY, **options)
-    return open_hdf5(str(folder / "a.h5"))
+    return open_source(str(folder / "a.h5"))
 
 
 SOURCES: dict[str, Any] = {
@@ -64,7 +64,7 @@ def _parts(folder: Path) -> Source:
 def _wide(folder: Path, **options: Any) -> Source:
     with h5py.File(folder / "a.h5", "w") as file:
         file.create_dataset("a", data=WIDE, **options)
-    return open_hdf5(str(folder / "a.h5"))
+    return open_source(str(folder / "a.h5"))
 
 
 WIDE_SOURCES: dict[str, Any] = {

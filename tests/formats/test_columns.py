@@ -29,13 +29,13 @@ ORDER = np.array([SWAPPED.index(name) for name in GENES])
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Record the file of each list of names that is read."""
     paths: list[str] = []
-    usual = anndata.attributes_of_group
+    usual = anndata._index
 
-    def attributes_of_group(path: str, key: str) -> Any:
+    def index(path: str, table: str) -> Any:
         paths.append(Path(path).name)
-        return usual(path, key)
+        return usual(path, table)
 
-    monkeypatch.setattr(anndata, "attributes_of_group", attributes_of_group)
+    monkeypatch.setattr(anndata, "_index", index)
     return paths
 
 

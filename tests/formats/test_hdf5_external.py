@@ -27,8 +27,9 @@ from oocdata.errors import (
     SourceError,
     UnknownFormatError,
 )
-from oocdata.formats.hdf5.opening import from_dataset, list_hdf5, open_hdf5
+from oocdata.formats.hdf5.opening import from_dataset
 from oocdata.formats.npy import open_raw
+from oocdata.formats.opening import list_datasets, open_source
 from oocdata.testing import SourceConformance, sample_array
 
 ARRAY = sample_array((12, 5), "f8") + 1
@@ -49,7 +50,7 @@ class TestVirtualInFile(SourceConformance):
                 source = file.create_dataset(f"parts/{number}", data=part, chunks=chunks)
                 layout[start : start + 8] = h5py.VirtualSource(source)
             file.create_virtual_dataset("u", layout)
-        return open_hdf5(str(folder / "a.h5"), "u")
+        return open_source(str(folder / "a.h5"), "u")
 
 
 # External links
@@ -84,9 +85,9 @@ def test_external_link(linked: str, key: str, factor: int) -> None:
     with pytest.raises(
         ExternalDataError, match=r"linked from 'target\.h5'.*external=True"
     ) as caught:
-        open_hdf5(linked, key)
+        open_source(linked, key)
     assert (caught.value.path, caught.value.key) == (linked, f"/{key}")
-    source = open_hdf5(linked, key, external=True)
+    source = open_source(linked, key, external=True)
     assert_array_equal(read(source), ARRAY * factor)
     assert_array_equal(read(pickle.loads(pickle.dumps(source)), [3]), ARRAY[[3]] * factor)
     where = source.storage().path
@@ -96,36 +97,36 @@ def test_external_link(linked: str, key: str, factor: int) -> None:
 
 def test_external_links_are_listed_and_not_followed(linked: str) -> None:
     names = ["/cycle", "/folder/out", "/gone", "/gone later", "/no name", "/soft", "/twice", "/u"]
-    assert list_hdf5(linked) == names
+    assert list_datasets(linked) == names
     for name in ("target.h5", "third.h5"):
         os.remove(os.path.join(os.path.dirname(linked), name))
-    assert list_hdf5(linked) == names
+    assert list_datasets(linked) == names
 
 
 @pytest.mark.parametrize("key", ["gone", "gone later"])
 def test_external_link_to_no_file(linked: str, key: str) -> None:
     with pytest.raises(MissingFileError, match=r"external link.*gone\.h5' is not") as caught:
-        open_hdf5(linked, key, external=True)
+        open_source(linked, key, external=True)
     holder = "a.h5" if key == "gone" else "target.h5"
     assert os.path.basename(caught.value.path or "") == holder
 
 
 def test_external_link_to_no_dataset(linked: str) -> None:
     with pytest.raises(MissingKeyError, match=r"got '/nothing'.*holds: .*target\.h5"):
-        open_hdf5(linked, "no name", external=True)
+        open_source(linked, "no name", external=True)
     with pytest.raises(MissingKeyError, match="is a group, which holds: '/deep/chunked'"):
-        open_hdf5(linked, "folder/out", external=True)
+        open_source(linked, "folder/out", external=True)
 
 
 def test_external_link_to_itself(linked: str) -> None:
     with pytest.raises(MissingKeyError, match="links"):
-        open_hdf5(linked, "cycle", external=True)
+        open_source(linked, "cycle", external=True)
 
 
 def test_name_that_another_dataset_has_in_the_linked_file(linked: str, tmp_path: Path) -> None:
     with h5py.File(tmp_path / "target.h5", "a") as file:
         file["soft"] = -ARRAY  # HDF5 calls the dataset behind the link "/soft" too
-    assert_array_equal(read(open_hdf5(linked, "soft", external=True)), ARRAY)
+    assert_array_equal(read(open_source(linked, "soft", external=True)), ARRAY)
     with h5py.File(linked) as file:
         assert_array_equal(read(from_dataset(file["soft"])), ARRAY)
 
@@ -136,8 +137,8 @@ def test_only_candidate_is_an_external_link(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["u"] = h5py.ExternalLink("t.h5", "/w")
     with pytest.raises(ExternalDataError, match=r"'t\.h5'"):
-        open_hdf5(str(tmp_path / "a.h5"))
-    assert_array_equal(read(open_hdf5(str(tmp_path / "a.h5"), external=True)), ARRAY)
+        open_source(str(tmp_path / "a.h5"))
+    assert_array_equal(read(open_source(str(tmp_path / "a.h5"), external=True)), ARRAY)
 
 
 # External raw files
@@ -149,7 +150,7 @@ def test_raw_files_are_opened_themselves(tmp_path: Path, accepted: bool) -> None
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.create_dataset("u", data=ARRAY, external=[(raw, 8, ARRAY.nbytes)])
     with pytest.raises(ExternalDataError, match=r"one\.bin', at byte 8\. Open that file as raw"):
-        open_hdf5(str(tmp_path / "a.h5"), external=accepted)
+        open_source(str(tmp_path / "a.h5"), external=accepted)
     assert_array_equal(read(open_raw(raw, dtype="f8", shape=ARRAY.shape, offset=8)), ARRAY)
 
 
@@ -180,8 +181,8 @@ def virtual(tmp_path: Path) -> str:
 
 def test_virtual_of_other_files(virtual: str) -> None:
     with pytest.raises(ExternalDataError, match=r"'part0\.h5' and 2 more.*external=True"):
-        open_hdf5(virtual)
-    source = open_hdf5(virtual, external=True)
+        open_source(virtual)
+    source = open_source(virtual, external=True)
     assert_array_equal(read(source), ARRAY)
     assert_array_equal(read(source, [11, 0, 5]), ARRAY[[11, 0, 5]])
     assert_array_equal(read(pickle.loads(pickle.dumps(source)), [7]), ARRAY[[7]])
@@ -193,16 +194,16 @@ def test_virtual_with_a_source_file_missing(virtual: str) -> None:
     part = os.path.join(os.path.dirname(virtual), "part1.h5")
     os.remove(part)
     with pytest.raises(MissingFileError, match=r"'part1\.h5'.*rows 4, 5, 6, 7") as caught:
-        open_hdf5(virtual, external=True)
+        open_source(virtual, external=True)
     assert caught.value.rows == (4, 5, 6, 7)
     expected = ARRAY.copy()
     expected[4:8] = -9
-    assert_array_equal(read(open_hdf5(virtual, external=True, missing="fill")), expected)
+    assert_array_equal(read(open_source(virtual, external=True, missing="fill")), expected)
 
 
 @pytest.mark.parametrize("first", [[], [0], [4]], ids=["unread", "read elsewhere", "read"])
 def test_virtual_with_a_source_file_lost_while_open(virtual: str, first: list[int]) -> None:
-    source = open_hdf5(virtual, external=True)
+    source = open_source(virtual, external=True)
     if first:
         read(source, first)
     os.remove(os.path.join(os.path.dirname(virtual), "part1.h5"))
@@ -223,32 +224,32 @@ def replace_part(virtual: str, **what: Any) -> None:
 def test_virtual_with_a_source_file_replaced_before_the_first_read(
     virtual: str, missing: Any
 ) -> None:
-    source = open_hdf5(virtual, external=True, missing=missing)
+    source = open_source(virtual, external=True, missing=missing)
     replace_part(virtual, name="u", data=-ARRAY[4:8])
     os.utime(os.path.join(os.path.dirname(virtual), "part1.h5"), ns=(0, 0))
     with pytest.raises(SourceError, match=r"have changed\. Open it again"):
         read(source, [5])
-    assert_array_equal(read(open_hdf5(virtual, external=True), [5]), -ARRAY[[5]])
+    assert_array_equal(read(open_source(virtual, external=True), [5]), -ARRAY[[5]])
 
 
 def test_virtual_with_a_source_dataset_missing(virtual: str) -> None:
     replace_part(virtual, name="other", data=ARRAY[4:8])
     with pytest.raises(MissingChunkError, match=r"'u' in .*part1\.h5.*rows 4, 5, 6, 7") as caught:
-        open_hdf5(virtual, external=True)
+        open_source(virtual, external=True)
     assert caught.value.rows == (4, 5, 6, 7)
-    assert read(open_hdf5(virtual, external=True, missing="fill"), [4])[0, 0] == -9
+    assert read(open_source(virtual, external=True, missing="fill"), [4])[0, 0] == -9
 
 
 def test_virtual_with_a_small_source(virtual: str) -> None:
     replace_part(virtual, name="u", data=ARRAY[4:6])
     with pytest.raises(MissingChunkError, match=r"part1\.h5' is only \(2, 5\).*rows 4, 5, 6, 7"):
-        open_hdf5(virtual, external=True)
+        open_source(virtual, external=True)
 
 
 def test_virtual_with_a_hole_in_a_source(virtual: str) -> None:
     replace_part(virtual, name="u", shape=(4, 5), dtype="f8", chunks=(2, 5))
     with pytest.raises(MissingChunkError, match=r"2 of 2 chunks.*part1\.h5"):
-        open_hdf5(virtual, external=True)
+        open_source(virtual, external=True)
 
 
 def test_virtual_not_covered(tmp_path: Path) -> None:
@@ -257,9 +258,9 @@ def test_virtual_not_covered(tmp_path: Path) -> None:
     with pytest.raises(
         MissingChunkError, match=r"no source is mapped.*rows 8, 9, 10, 11"
     ) as caught:
-        open_hdf5(path, external=True)
+        open_source(path, external=True)
     assert caught.value.rows == (8, 9, 10, 11)
-    assert read(open_hdf5(path, external=True, missing="fill"), [8])[0, 0] == -9
+    assert read(open_source(path, external=True, missing="fill"), [8])[0, 0] == -9
 
 
 @pytest.mark.parametrize("missing", [None, "fill"])
@@ -273,7 +274,7 @@ def test_virtual_of_mappings_that_overlap(tmp_path: Path, missing: Any) -> None:
         layout[4:8] = h5py.VirtualSource(file["w"])[4:8]  # twice, so the sum is 12 rows
         file.create_virtual_dataset("u", layout, fillvalue=-9)
     with pytest.raises(UnknownFormatError, match=r"must not overlap"):
-        open_hdf5(path, "u", missing=missing)
+        open_source(path, "u", missing=missing)
 
 
 @pytest.mark.parametrize("step", [2, 3])
@@ -289,9 +290,9 @@ def test_virtual_interleaved(tmp_path: Path, step: int) -> None:
         for first in range(step - 1):
             short[first::step] = h5py.VirtualSource(file[f"part{first}"])
         file.create_virtual_dataset("short", short)
-    assert_array_equal(read(open_hdf5(path, "u")), ARRAY)
+    assert_array_equal(read(open_source(path, "u")), ARRAY)
     with pytest.raises(MissingChunkError) as caught:
-        open_hdf5(path, "short")
+        open_source(path, "short")
     assert caught.value.rows == tuple(range(step - 1, 12, step))
 
 
@@ -320,9 +321,9 @@ def test_virtual_of_any_mappings(tmp_path: Path, seed: int) -> None:
     holes = np.flatnonzero(~covered.all(axis=others)).tolist()
     if holes:
         with pytest.raises(MissingChunkError) as caught:
-            open_hdf5(path, "u", axis=axis)
+            open_source(path, "u", axis=axis)
         assert caught.value.rows == tuple(holes)
-    source = open_hdf5(path, "u", missing="fill" if holes else None)
+    source = open_source(path, "u", missing="fill" if holes else None)
     assert_array_equal(read(source), expected)
 
 
@@ -339,8 +340,8 @@ def test_virtual_of_an_irregular_mapping(tmp_path: Path) -> None:
         space = h5py.h5s.create_simple((12, 5))
         h5py.h5d.create(file.id, b"u", h5py.h5t.IEEE_F64LE, space, plist)
     with pytest.raises(MissingChunkError, match=r"rows 4, 5, 7, 8, 9, 10, 11"):
-        open_hdf5(path, "u")
-    found = read(open_hdf5(path, "u", missing="fill"))
+        open_source(path, "u")
+    found = read(open_source(path, "u", missing="fill"))
     assert_array_equal(found[[0, 1, 2, 3, 6]], ARRAY[:5])
 
 
@@ -352,7 +353,7 @@ def test_virtual_of_another_rank(tmp_path: Path) -> None:
             file[f"rows/{row}"] = ARRAY[row]
             layout[row] = h5py.VirtualSource(file[f"rows/{row}"])
         file.create_virtual_dataset("u", layout)
-    assert_array_equal(read(open_hdf5(path, "u")), ARRAY)
+    assert_array_equal(read(open_source(path, "u")), ARRAY)
 
 
 def test_virtual_without_end(tmp_path: Path) -> None:
@@ -365,7 +366,7 @@ def test_virtual_without_end(tmp_path: Path) -> None:
         file.create_virtual_dataset("u", layout)
     for missing in (None, "fill"):
         with pytest.raises(UnknownFormatError, match="mapping without end"):
-            open_hdf5(path, "u", missing=missing)
+            open_source(path, "u", missing=missing)
 
 
 def test_virtual_through_an_external_link(tmp_path: Path) -> None:
@@ -377,8 +378,8 @@ def test_virtual_through_an_external_link(tmp_path: Path) -> None:
         layout[:] = h5py.VirtualSource(".", "w", (4, 5))
         file.create_virtual_dataset("u", layout)
     with pytest.raises(ExternalDataError, match=r"part0\.h5"):
-        open_hdf5(path, "u")
-    source = open_hdf5(path, "u", external=True)
+        open_source(path, "u")
+    source = open_source(path, "u", external=True)
     assert_array_equal(read(source), ARRAY[:4])
     os.remove(tmp_path / "part0.h5")
     with pytest.raises(SourceError):
@@ -393,9 +394,9 @@ def test_virtual_of_virtual_and_of_itself(tmp_path: Path) -> None:
             layout = h5py.VirtualLayout((12, 5), "f8")
             layout[:] = h5py.VirtualSource(".", source, (12, 5))
             file.create_virtual_dataset(name, layout)
-    assert_array_equal(read(open_hdf5(path, "u")), ARRAY)
+    assert_array_equal(read(open_source(path, "u")), ARRAY)
     with pytest.raises(UnknownFormatError, match="hold themselves"):
-        open_hdf5(path, "self")
+        open_source(path, "self")
 
 
 def test_virtual_moved_with_its_sources(virtual: str, tmp_path: Path) -> None:
@@ -408,7 +409,7 @@ def test_virtual_moved_with_its_sources(virtual: str, tmp_path: Path) -> None:
     moved.mkdir()
     shutil.move(tmp_path / "part0.h5", moved)
     shutil.move(tmp_path / "b.h5", moved)
-    assert_array_equal(read(open_hdf5(str(moved / "b.h5"), external=True)), ARRAY[:4])
+    assert_array_equal(read(open_source(str(moved / "b.h5"), external=True)), ARRAY[:4])
 
 
 def test_virtual_source_damaged(tmp_path: Path) -> None:
@@ -421,8 +422,8 @@ def test_virtual_source_damaged(tmp_path: Path) -> None:
         file.seek(infos[1].byte_offset)
         file.write(b"\xff" * infos[1].size)
     with pytest.raises(DamagedChunkError):
-        read(open_hdf5(path, external=True), [6])
-    assert_array_equal(read(open_hdf5(path, external=True), [4]), ARRAY[[4]])
+        read(open_source(path, external=True), [6])
+    assert_array_equal(read(open_source(path, external=True), [4]), ARRAY[[4]])
 
 
 @pytest.fixture
@@ -447,7 +448,7 @@ def test_virtual_with_more_sources_than_descriptors(
     path = str(tmp_path / "a.h5")
     with h5py.File(path, "w") as file:
         file.create_virtual_dataset("u", layout, fillvalue=-9)
-    source = open_hdf5(path, external=True)
+    source = open_source(path, external=True)
     request.getfixturevalue("few_files")
     with pytest.raises(SourceError, match="one more file"):
         read(source)
@@ -455,7 +456,7 @@ def test_virtual_with_more_sources_than_descriptors(
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts descriptors in /proc")
 def test_virtual_keeps_its_sources_open(virtual: str, tmp_path: Path) -> None:
-    source = open_hdf5(virtual, external=True)
+    source = open_source(virtual, external=True)
     read(source, [0])
     names = [os.path.realpath(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd")]
     for number in range(3):

@@ -35,7 +35,7 @@ from oocdata.formats.hdf5 import decode, table
 from oocdata.formats.hdf5.decode import ChunkDecoder
 from oocdata.formats.hdf5.filtered import FilteredChunks
 from oocdata.formats.hdf5.library import ThroughLibrary
-from oocdata.formats.hdf5.opening import open_hdf5
+from oocdata.formats.opening import open_source
 
 pytest.importorskip("imagecodecs")
 DEFLATE, SHUFFLE, FLETCHER32, LZF, BLOSC, LZ4, ZSTD = 1, 2, 3, 32000, 32001, 32004, 32015
@@ -515,7 +515,7 @@ def test_missing_rows_are_counted_and_a_few_are_named(tmp_path: Path) -> None:
         made = file.create_dataset("u", (1 << 40, 16), "i2", chunks=(1 << 10, 8))
         made[1 << 11 : 3 << 10] = 1
     with pytest.raises(MissingChunkError, match=r"rows 0, 1, .* in all") as caught:
-        open_hdf5(path)
+        open_source(path)
     assert caught.value.rows == tuple(range(1000))
     assert caught.value.count == (1 << 40) - (1 << 10)
 

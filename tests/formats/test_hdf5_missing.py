@@ -17,7 +17,8 @@ from oocdata.datasets.view import View
 from oocdata.engines.source import Source
 from oocdata.errors import DamagedChunkError, MissingChunkError, SourceError, TruncatedFileError
 from oocdata.formats.hdf5 import storage
-from oocdata.formats.hdf5.opening import from_dataset, open_hdf5
+from oocdata.formats.hdf5.opening import from_dataset
+from oocdata.formats.opening import open_source
 from oocdata.testing import sample_array
 
 
@@ -53,14 +54,14 @@ def test_chunks_never_written(tmp_path: Path, libver: str, extra: dict[str, Any]
         MissingChunkError,
         match=r"3 of 10 chunks were never.*missing=\"fill\".*-9.*rows 20, 21,.*\(13 in all\)",
     ) as caught:
-        open_hdf5(path)
+        open_source(path)
     error = caught.value
     assert (error.path, error.key, error.rows) == (path, "/u", (*range(20, 30), 40, 41, 42))
-    assert_array_equal(read(open_hdf5(path, missing="fill")), content)
+    assert_array_equal(read(open_source(path, missing="fill")), content)
     with pytest.raises(MissingChunkError) as caught:
-        open_hdf5(path, axis=1)
+        open_source(path, axis=1)
     assert caught.value.rows == tuple(range(7))
-    moved = View.of(open_hdf5(path, missing="fill", axis=1), 1)
+    moved = View.of(open_source(path, missing="fill", axis=1), 1)
     assert_array_equal(np.asarray(moved), content.T)
 
 
@@ -68,8 +69,8 @@ def test_single_chunk_never_written(tmp_path: Path) -> None:
     path = str(tmp_path / "a.h5")
     content = write(path, (5, 3), [], chunks=(5, 3), fillvalue=2.5)
     with pytest.raises(MissingChunkError, match="1 of 1 chunks"):
-        open_hdf5(path)
-    assert_array_equal(read(open_hdf5(path, missing="fill")), content)
+        open_source(path)
+    assert_array_equal(read(open_source(path, missing="fill")), content)
 
 
 @pytest.mark.parametrize("when", ["EARLY", "LATE", "INCR"])
@@ -84,15 +85,15 @@ def test_allocation_time(tmp_path: Path, when: str, chunks: Any) -> None:
         space = h5py.h5s.create_simple((25,))
         h5py.h5d.create(file.id, b"u", h5py.h5t.IEEE_F32LE, space, plist)
     if when == "EARLY":  # allocated early and filled with zeros, so nothing is missing
-        assert_array_equal(read(open_hdf5(path)), np.zeros(25))
+        assert_array_equal(read(open_source(path)), np.zeros(25))
     else:
         with pytest.raises(MissingChunkError, match=r"rows 0, 1,.*\(25 in all\)"):
-            open_hdf5(path)
-        assert_array_equal(read(open_hdf5(path, missing="fill")), np.zeros(25))
+            open_source(path)
+        assert_array_equal(read(open_source(path, missing="fill")), np.zeros(25))
     other = copy_of(path)
     with h5py.File(other, "a") as file:
         file["u"][...] = np.arange(25)
-    assert_array_equal(read(open_hdf5(other)), np.arange(25))
+    assert_array_equal(read(open_source(other)), np.arange(25))
 
 
 @pytest.mark.parametrize("block", [0, 512], ids="user block of {}".format)
@@ -103,14 +104,14 @@ def test_contiguous_never_written(tmp_path: Path, block: int) -> None:
         for name in ("demo_1", "demo_2"):
             file.create_dataset(name, (6, 2), "f4", fillvalue=7)
     with pytest.raises(MissingChunkError, match=r"all of it was never written.*7\.0") as caught:
-        open_hdf5(path, "u")
+        open_source(path, "u")
     assert caught.value.rows == tuple(range(6))
-    source = open_hdf5(path, "u", missing="fill")
+    source = open_source(path, "u", missing="fill")
     assert_array_equal(read(source), content)
     assert source.storage().layout == "contiguous"
     with pytest.raises(MissingChunkError, match="demo_1"):
-        open_hdf5(path, "demo_*")
-    assert_array_equal(read(open_hdf5(path, "demo_*", missing="fill")), np.full((12, 2), 7))
+        open_source(path, "demo_*")
+    assert_array_equal(read(open_source(path, "demo_*", missing="fill")), np.full((12, 2), 7))
 
 
 def test_undefined_fill_value_reads_zeros(tmp_path: Path) -> None:
@@ -121,7 +122,7 @@ def test_undefined_fill_value_reads_zeros(tmp_path: Path) -> None:
         plist.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
         space = h5py.h5s.create_simple((30, 100))
         h5py.h5d.create(file.id, b"u", h5py.h5t.IEEE_F64LE, space, plist)
-    source = open_hdf5(path, missing="fill")
+    source = open_source(path, missing="fill")
     for _ in range(5):
         junk = np.full((10, 100), 3.0)
         del junk
@@ -134,12 +135,12 @@ def test_shrunk_and_grown(tmp_path: Path) -> None:
         dataset = file.create_dataset("u", (100, 10), chunks=(10, 4), maxshape=(None, None))
         dataset[...] = 1
         dataset.resize((55, 10))
-    assert_array_equal(read(open_hdf5(path)), np.ones((55, 10)))
+    assert_array_equal(read(open_source(path)), np.ones((55, 10)))
     other = copy_of(path)
     with h5py.File(other, "a") as file:
         file["u"].resize((70, 10))
     with pytest.raises(MissingChunkError, match=r"3 of 21 chunks.*rows 60, 61,.*\(10 in all\)"):
-        open_hdf5(other)
+        open_source(other)
 
 
 def test_whole_files_are_not_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +151,7 @@ def test_whole_files_are_not_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         raise AssertionError("the chunks were listed")
 
     monkeypatch.setattr(storage, "present_chunks", listed)
-    assert open_hdf5(path).shape == (100, 2)
+    assert open_source(path).shape == (100, 2)
 
 
 # Damage
@@ -190,7 +191,7 @@ def test_damaged_chunk(tmp_path: Path, options: Any) -> None:
         file.create_dataset("u", data=array, chunks=(10, 50), **options)
     info = next(info for info in chunk_infos(path) if info.chunk_offset[0] == 30)
     overwrite(path, info.byte_offset, b"\xff" * min(info.size, 300))
-    source = open_hdf5(path)
+    source = open_source(path)
     with pytest.raises(DamagedChunkError, match=r"a chunk must decode; .*rows 30, 31") as caught:
         read(source, [5, 33])
     error = caught.value
@@ -208,7 +209,7 @@ def test_damage_names_rows_of_the_row_axis(tmp_path: Path) -> None:
     info = next(info for info in chunk_infos(path) if info.chunk_offset[1] == 70)
     overwrite(path, info.byte_offset, b"\xff" * info.size)
     with pytest.raises(DamagedChunkError) as caught:
-        View.of(open_hdf5(path, axis=1), 1).take([75])
+        View.of(open_source(path, axis=1), 1).take([75])
     assert caught.value.rows == tuple(range(70, 80))
 
 
@@ -224,7 +225,7 @@ def test_cut_short_while_open(tmp_path: Path, options: Any, chunks: Any, through
     with h5py.File(path, "w") as file:
         file.create_dataset("u", data=array, chunks=chunks, **options)
     with h5py.File(path) as file:
-        source = open_hdf5(path) if through == "path" else from_dataset(file["u"])
+        source = open_source(path) if through == "path" else from_dataset(file["u"])
         assert_array_equal(read(source, [0, 1]), array[:2])
         os.truncate(path, os.path.getsize(path) // 2)
         with pytest.raises((TruncatedFileError, DamagedChunkError)) as caught:
@@ -238,7 +239,7 @@ def test_cut_short_while_open(tmp_path: Path, options: Any, chunks: Any, through
 def test_cut_short_before_the_first_read(tmp_path: Path) -> None:
     path = str(tmp_path / "a.h5")
     write(path, (100, 10), [np.s_[...]], chunks=(10, 10))
-    source = open_hdf5(path)
+    source = open_source(path)
     os.truncate(path, os.path.getsize(path) // 2)
     with pytest.raises(TruncatedFileError, match="cut short"):
         read(source)
@@ -247,7 +248,7 @@ def test_cut_short_before_the_first_read(tmp_path: Path) -> None:
 def test_changed_between_open_and_read(tmp_path: Path) -> None:
     path = str(tmp_path / "a.h5")
     write(path, (100, 10), [np.s_[...]], chunks=(10, 10))
-    source = open_hdf5(path)
+    source = open_source(path)
     write(path, (50, 10), [np.s_[...]], chunks=(10, 10))
     with pytest.raises(SourceError, match="as when it was opened"):
         read(source, [0])
@@ -289,7 +290,7 @@ def test_another_file_of_the_same_layout(tmp_path: Path, make: Any, how: str) ->
         with h5py.File(tmp_path / name, "w") as file:
             make(file, content)
     path, other = tmp_path / "a.h5", tmp_path / "b.h5"
-    source = open_hdf5(str(path), "u")
+    source = open_source(str(path), "u")
     if "after" in how:
         assert_array_equal(read(source, [0]), array[:1])
     if how == "renamed":

@@ -28,7 +28,8 @@ from oocdata.errors import ArgumentError, MissingChunkError, SourceError
 from oocdata.formats.hdf5 import library
 from oocdata.formats.hdf5.filtered import FilteredChunks
 from oocdata.formats.hdf5.library import ThroughLibrary, UsersObject
-from oocdata.formats.hdf5.opening import from_dataset, open_hdf5
+from oocdata.formats.hdf5.opening import from_dataset
+from oocdata.formats.opening import open_source
 from oocdata.testing import SourceConformance, sample_array
 
 ARRAY = sample_array((40, 6), "f8") + 1
@@ -199,11 +200,11 @@ def test_a_file_that_this_process_writes_to(path: str, key: str) -> None:
     with h5py.File(path, "r+") as file:
         file[key][3] = -1.0
         with pytest.raises(SourceError, match=r"this process writes to it.*ooc\.open\(file\[key\]"):
-            open_hdf5(path, key)
+            open_source(path, key)
         file[key][5] = -2.0  # its own handle is still open
     expected = ARRAY.copy()
     expected[[3, 5]] = [[-1], [-2]]
-    assert_array_equal(read(open_hdf5(path, key)), expected)
+    assert_array_equal(read(open_source(path, key)), expected)
 
 
 def test_object_that_shrank() -> None:
@@ -237,7 +238,7 @@ def writer(path: str) -> Iterator[subprocess.Popen[str]]:
 
 def test_writer_in_another_process(path: str, writer: subprocess.Popen[str]) -> None:
     with pytest.raises(SourceError, match=r"locked.*HDF5_USE_FILE_LOCKING") as caught:
-        open_hdf5(path, "chunked")
+        open_source(path, "chunked")
     assert caught.value.path == path
 
 
@@ -255,9 +256,9 @@ def test_swmr_writer_in_another_process(tmp_path: Path) -> None:
         assert process.stdout is not None
         process.stdout.readline()
         with pytest.raises(SourceError, match="open for writing elsewhere"):
-            open_hdf5(path)
+            open_source(path)
         process.communicate("")
-    assert_array_equal(read(open_hdf5(path)), ARRAY)
+    assert_array_equal(read(open_source(path)), ARRAY)
 
 
 # Forks and other processes
@@ -266,7 +267,7 @@ def test_swmr_writer_in_another_process(tmp_path: Path) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.parametrize("before", [True, False], ids=["read before", "unread"])
 def test_fork(path: str, before: bool) -> None:
-    sources = [open_hdf5(path, key) for key in ("plain", "chunked", "zstd")]
+    sources = [open_source(path, key) for key in ("plain", "chunked", "zstd")]
     if before:
         for source in sources:
             read(source, [0, 20])
@@ -289,7 +290,7 @@ def test_fork_with_an_open_object() -> None:
 
 
 def test_fresh_process_loads_plugins(path: str) -> None:
-    source = open_hdf5(path, "zstd")
+    source = open_source(path, "zstd")
     script = (
         "import pickle, sys, numpy as np\n"
         "source = pickle.loads(sys.stdin.buffer.read())\n"
@@ -310,7 +311,7 @@ def test_memory_stays_flat(tmp_path: Path) -> None:
     with h5py.File(path, "w") as file:
         zeros = np.zeros((64, 1000), "i4")
         file.create_dataset("u", data=zeros, chunks=(8, 1000), scaleoffset=4)
-    source = open_hdf5(path)
+    source = open_source(path)
     read(source)
     opened = library._open[source.reader.target]  # type: ignore[attr-defined]
     assert opened.dataset.id.get_access_plist().get_chunk_cache()[1] == 0
@@ -321,7 +322,7 @@ def test_the_file_is_free_once_the_table_of_chunks_is_known(tmp_path: Path) -> N
     path = str(tmp_path / "a.h5")
     with h5py.File(path, "w") as file:
         file.create_dataset("u", data=ARRAY, chunks=(2, *ARRAY.shape[1:]), compression="gzip")
-    source = open_hdf5(path)
+    source = open_source(path)
     assert_array_equal(read(source), ARRAY)
     with h5py.File(path, "r+") as file:
         file["v"] = ARRAY

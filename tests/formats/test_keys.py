@@ -40,10 +40,10 @@ from oocdata.errors import (
     TruncatedFileError,
     UnsupportedDtypeError,
 )
+from oocdata.formats.hdf5 import links, table
 from oocdata.formats.hdf5 import opening as hdf5_opening
-from oocdata.formats.hdf5 import table
 from oocdata.formats.hdf5.decode import ChunkDecoder
-from oocdata.formats.opening import match_datasets
+from oocdata.formats.opening import tree_of
 
 LENGTHS = (5, 0, 1, 14, 7, 3, 0, 9, 1, 2, 12, 0)
 STARTS = np.cumsum([0, *LENGTHS])
@@ -341,6 +341,27 @@ def test_links_count_once_and_lead_nowhere_else(tmp_path: Path) -> None:
         ooc.open(path, "away/data/*/obs/u", external=True)
 
 
+def test_linked_files_are_open_one_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for n in range(9):
+            write(tmp_path, "contiguous", [PARTS[3]], f"b{n}")
+            file[f"run_{n}"] = h5py.ExternalLink(f"b{n}.h5", "/data/demo_0/obs/u")
+    usual, opened = links.open_file, list[Any]()
+
+    def open_file(path: str) -> Any:
+        opened.append(usual(path))
+        assert sum(map(bool, opened)) <= 2  # the file itself and one more; a closed file is false
+        return opened[-1]
+
+    monkeypatch.setattr(links, "open_file", open_file)
+    view = ooc.open(tmp_path / "a.h5", "run_*", external=True)
+    assert_array_equal(np.asarray(view), np.concatenate([PARTS[3]] * 9))
+    assert view.storage.annotations().attributes == {}
+    assert len(opened) == 20
+
+
 # --- parts that don't fit, or are not whole
 
 
@@ -581,7 +602,7 @@ def test_one_file_is_opened_once(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write(tmp_path, kind, [part for part in PARTS if len(part)])
-    by_library = counted(monkeypatch, hdf5_opening, "open_file")
+    by_library = counted(monkeypatch, links, "open_file")
     tables = counted(monkeypatch, table, "open_file")
     descriptors = counted(monkeypatch, files, "Descriptor")
     alone = counted(monkeypatch, hdf5_opening, "_source")
@@ -760,8 +781,24 @@ def test_attributes_that_all_share(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["gzip", "npz", "zarr"])
 def test_datasets_of_a_file_by_pattern(tmp_path: Path, kind: str) -> None:
     path = write(tmp_path, kind)
-    found = match_datasets(str(path), "data/demo_1?/obs/u")
+    with tree_of(str(path)) as tree:
+        found = [name for name, _ in tree.matches("data/demo_1?/obs/u")]
     assert [name.strip("/") for name in found] == ["data/demo_10/obs/u", "data/demo_11/obs/u"]
+
+
+def test_a_dataset_of_two_names_is_once_in_a_pattern(tmp_path: Path) -> None:
+    """Also if each dataset is opened by itself, to be verified or padded."""
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file["run_1"], file["run_2"] = PARTS[0], PARTS[3]
+        file["run_3"] = h5py.SoftLink("/run_1")
+    expected = np.concatenate([PARTS[0], PARTS[3]])
+    assert_array_equal(np.asarray(ooc.open(path, "run_*")), expected)
+    ooc.check(path, write_manifest=True)
+    assert_array_equal(np.asarray(ooc.open(path, "run_*", verify=True)), expected)
+    with h5py.File(path, "a") as file:
+        file["run_4"] = np.zeros((2, 1, 2), "f4")
+    assert len(ooc.open(path, "run_*", pad=0)) == len(expected) + 2
 
 
 def test_chunks_of_unlike_lengths_share_their_slots(

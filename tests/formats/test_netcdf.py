@@ -26,8 +26,9 @@ from oocdata.errors import (
     SourceError,
     UnknownFormatError,
 )
-from oocdata.formats.dimensions import Named, data_variables
+from oocdata.formats.dimensions import data_variables
 from oocdata.formats.opening import list_datasets
+from oocdata.formats.tree import Array
 from oocdata.testing import sample_array
 
 NAMES = ("time", "lat", "lon")
@@ -69,7 +70,7 @@ def test_one_variable_of_data_needs_no_key(weather: str) -> None:
         assert ooc.open(weather, key).ndim in (1, 2)
     # A dimension without values is no dataset.
     assert not {"/side", "/strlen"} & set(list_datasets(weather))
-    with pytest.raises(MissingKeyError, match="is a netCDF dimension, which has a length and no"):
+    with pytest.raises(MissingKeyError, match="is a netCDF dimension, with a length and no"):
         ooc.open(weather, "side")
 
 
@@ -361,24 +362,30 @@ def test_a_group_of_zarr_with_text_and_a_damaged_array(tmp_path: Path) -> None:
         ooc.open(tmp_path / "a")
 
 
+def array(*dimensions: str, coordinates: str = "") -> Array:
+    return Array((3,) * len(dimensions), np.dtype("f4"), dimensions, {"coordinates": coordinates})
+
+
 @pytest.mark.parametrize(
     ("arrays", "data"),
     [
-        ([Named("u", ("t", "x")), Named("t", ("t",)), Named("x", ("x",))], ["u"]),
-        ([Named("g/u", ("t",)), Named("g/t", ("t",)), Named("t", ("t",))], ["g/u"]),
-        ([Named("u", ("t",), ("g/lat",)), Named("lat", ("t",))], ["u", "lat"]),
-        ([Named("/g/u", ("t",), ("lat",)), Named("/g/lat", ("t",))], ["/g/u"]),
-        ([Named("t", ("t",)), Named("x", ("x",))], ["t", "x"]),
-        ([Named("t", ("t", "t"))], ["t"]),
-        ([], []),
+        ({"u": array("t", "x"), "t": array("t"), "x": array("x")}, ["u"]),
+        ({"g/u": array("t"), "g/t": array("t"), "t": array("t")}, ["g/u"]),
+        ({"u": array("t", coordinates="g/lat"), "lat": array("t")}, ["u", "lat"]),
+        ({"/g/u": array("t", coordinates="lat"), "/g/lat": array("t")}, ["/g/u"]),
+        ({"t": array("t"), "x": array("x")}, ["t", "x"]),
+        ({"t": array("t"), "linked": None}, ["linked"]),
+        ({"t": array("t", "t")}, ["t"]),
+        ({}, []),
     ],
 )
-def test_which_arrays_are_data(arrays: list[Named], data: list[str]) -> None:
+def test_which_arrays_are_data(arrays: dict[str, Array | None], data: list[str]) -> None:
     assert data_variables(arrays) == data
 
 
 def test_an_attribute_that_is_bytes() -> None:
-    assert Named.of("u", (), {"coordinates": b"lat lon", "bounds": 3}).refers == ("lat", "lon")
+    u = Array((3,), np.dtype("f4"), attributes={"coordinates": b"lat lon", "bounds": 3})
+    assert data_variables({"u": u, "lat": array("t"), "lon": array("t")}) == ["u"]
 
 
 def test_an_error_of_a_damaged_file_stays_clear(weather: str) -> None:

@@ -34,7 +34,9 @@ from oocdata.errors import (
     UnknownFormatError,
     UnsupportedDtypeError,
 )
-from oocdata.formats.npy import list_npz, open_npy, open_npz, open_raw
+from oocdata.formats.npy import open_npy, open_raw
+from oocdata.formats.npz import NpzTree
+from oocdata.formats.opening import list_datasets, open_source
 from oocdata.testing import SourceConformance, sample_array
 
 BIG_ENDIAN = (">f4", ">f8", "|u1", ">i2", "|b1", ">c16", ">u8")
@@ -49,7 +51,7 @@ class TestNpy(SourceConformance):
 class TestCompressedNpz(SourceConformance):
     def make(self, folder: Path, array: np.ndarray) -> Source:
         np.savez_compressed(folder / "a.npz", other=np.zeros(3), u=array, last=np.ones(2))
-        return open_npz(str(folder / "a.npz"), "u")
+        return open_source(str(folder / "a.npz"), "u")
 
 
 def fortran(path: Path, array: np.ndarray) -> Source:
@@ -80,7 +82,7 @@ def raw(path: Path, array: np.ndarray) -> Source:
 def archive(path: Path, array: np.ndarray) -> Source:
     with open(path, "wb") as file:
         np.savez(file, other=np.zeros(3), u=array, last=np.ones(2))
-    return open_npz(str(path), "u")
+    return open_source(str(path), "u")
 
 
 def archive_behind_other_bytes(path: Path, array: np.ndarray) -> Source:
@@ -94,7 +96,7 @@ def archive_behind_other_bytes(path: Path, array: np.ndarray) -> Source:
 def compressed_fortran_archive(path: Path, array: np.ndarray) -> Source:
     with open(path, "wb") as file:
         np.savez_compressed(file, u=np.asfortranarray(array))
-    return open_npz(str(path), "u")
+    return open_source(str(path), "u")
 
 
 @pytest.mark.parametrize(
@@ -330,18 +332,33 @@ def test_a_billion_rows_without_a_byte_on_disk(tmp_path: Path):
 # --- npz
 
 
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_the_only_array_of_an_archive(tmp_path: Path, save: Callable[..., None]) -> None:
+    frames = sample_array((5, 2))
+    save(tmp_path / "a.npz", frames=frames, rate=np.array(25.0), title=np.array(["a", "b"]))
+    view = ooc.open(tmp_path / "a.npz")
+    assert view.storage.key == "frames"
+    assert_array_equal(np.asarray(view), frames)
+
+
+def open_npz(path: str, key: str | None = None, axis: int = 0) -> Source:
+    """Open a member of a file that need not begin as an archive does."""
+    with NpzTree(path) as tree:
+        return tree.open(key, axis)
+
+
 def test_the_names_in_an_archive(tmp_path: Path):
     np.savez(tmp_path / "a.npz", np.zeros(3), u=np.ones(2))
-    assert sorted(list_npz(str(tmp_path / "a.npz"))) == ["arr_0", "u"]
+    assert sorted(list_datasets(str(tmp_path / "a.npz"))) == ["arr_0", "u"]
     with pytest.raises(SeveralDatasetsError, match="several datasets: 'u', 'arr_0'"):
-        open_npz(str(tmp_path / "a.npz"))
+        open_source(str(tmp_path / "a.npz"))
     with pytest.raises(MissingKeyError, match=r"got 'v'. It holds: 'u', 'arr_0'"):
-        open_npz(str(tmp_path / "a.npz"), "v")
+        open_source(str(tmp_path / "a.npz"), "v")
 
 
 def test_one_array_needs_no_key(tmp_path: Path):
     np.savez(tmp_path / "a.npz", np.arange(3))
-    assert_array_equal(np.asarray(View.of(open_npz(str(tmp_path / "a.npz")))), range(3))
+    assert_array_equal(np.asarray(View.of(open_source(str(tmp_path / "a.npz")))), range(3))
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
@@ -353,13 +370,13 @@ def test_a_name_that_an_archive_holds_twice(tmp_path: Path) -> None:
         with zipfile.ZipFile(path, "a") as archive:
             archive.write(tmp_path / "u.npy", "u.npy")
     for key in (None, "u", "*"):
-        assert_array_equal(np.asarray(View.of(open_npz(path, key))), [3, 4, 5])
+        assert_array_equal(np.asarray(View.of(open_source(path, key))), [3, 4, 5])
 
 
 def test_an_empty_archive(tmp_path: Path):
     np.savez(tmp_path / "a.npz")
     with pytest.raises(MissingKeyError, match="it holds none"):
-        open_npz(str(tmp_path / "a.npz"))
+        open_source(str(tmp_path / "a.npz"))
 
 
 def test_a_compressed_member_is_unpacked_once(tmp_path: Path):
@@ -443,7 +460,7 @@ def test_a_member_with_other_bytes_in_it(tmp_path: Path):
         archive.writestr("u.npy", b"no header at all")
         archive.writestr("readme.txt", b"hello")
     with pytest.raises(UnknownFormatError, match="header must be readable") as raised:
-        open_npz(str(tmp_path / "a.npz"))
+        open_source(str(tmp_path / "a.npz"))
     assert raised.value.key == "u"
 
 
@@ -466,8 +483,8 @@ def test_how_to_open_it_again(tmp_path: Path):
     (tmp_path / "a.bin").write_bytes(b"head" + array.tobytes())
     for source in (
         open_npy(str(tmp_path / "a.npy")),
-        open_npz(str(tmp_path / "a.npz"), "u"),
-        open_npz(str(tmp_path / "b.npz"), "u"),
+        open_source(str(tmp_path / "a.npz"), "u"),
+        open_source(str(tmp_path / "b.npz"), "u"),
         open_raw(str(tmp_path / "a.bin"), dtype=">i2", shape=(-1, 2), offset=4),
     ):
         again = json.loads(json.dumps(source.storage().opened))

@@ -44,7 +44,8 @@ from oocdata.datasets.view import View
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError, MissingKeyError, SeveralDatasetsError
-from oocdata.formats.zarr import from_array, list_zarr, open_zarr
+from oocdata.formats.opening import list_datasets, open_source
+from oocdata.formats.zarr import from_array
 from oocdata.formats.zarr.readers import ZarrReader
 from oocdata.formats.zarr.shards import ShardReader
 from oocdata.testing import SourceConformance, sample_array
@@ -100,7 +101,7 @@ class Written(SourceConformance):
         return path
 
     def make(self, folder: Path, array: NDArray[Any]) -> Source:
-        source = open_zarr(str(self.path(array)))
+        source = open_source(str(self.path(array)))
         assert kind_of(source) == self.reader
         return source
 
@@ -199,7 +200,7 @@ def test_every_encoding_reads_as_it_was_written(tmp_path: Path, name: str) -> No
     reader, options = ENCODINGS[name]
     with _quiet():
         write(tmp_path / "a.zarr", array, **options_for(array, **options))
-    source = open_zarr(str(tmp_path / "a.zarr"))
+    source = open_source(str(tmp_path / "a.zarr"))
     assert kind_of(source) == reader
     check_boxes(source, array)
     assert_array_equal(View.of(source, (3, 0)).take([5, 88, 0]), _rows(array, [5, 88, 0]))
@@ -219,7 +220,7 @@ def test_chunk_shape_is_the_one_that_tensorstore_sees(tmp_path: Path) -> None:
     store = tensorstore.open(
         {"driver": "zarr3", "kvstore": {"driver": "file", "path": f"{tmp_path}/a.zarr/"}}
     ).result()
-    metadata = reader_of(open_zarr(str(tmp_path / "a.zarr"))).objects.metadata
+    metadata = reader_of(open_source(str(tmp_path / "a.zarr"))).objects.metadata
     assert metadata.chunk_shape == store.chunk_layout.read_chunk.shape
 
 
@@ -239,18 +240,18 @@ def by_tensorstore(folder: Path, array: NDArray[Any]) -> Source:
         chunk_layout=tensorstore.ChunkLayout(chunk_shape=chunk),
     ).result()
     store.write(array).result()
-    return open_zarr(str(path))
+    return open_source(str(path))
 
 
 def in_version_2(folder: Path, array: NDArray[Any]) -> Source:
     write(folder / "a.zarr", array, zarr_format=2)
-    return open_zarr(str(folder / "a.zarr"))
+    return open_source(str(folder / "a.zarr"))
 
 
 def in_an_archive(folder: Path, array: NDArray[Any]) -> Source:
     with ZipStore(folder / "a.zarr.zip", mode="w") as store:
         write(store, array)
-    return open_zarr(str(folder / "a.zarr.zip"))
+    return open_source(str(folder / "a.zarr.zip"))
 
 
 def array_in_memory(folder: Path, array: NDArray[Any]) -> Source:
@@ -349,28 +350,28 @@ def test_arrays_in_groups(tmp_path: Path, version: Any, consolidate: bool) -> No
     if consolidate:
         with _quiet():
             zarr.consolidate_metadata(path)
-    assert list_zarr(path) == ["deep/er/v", "deep/w", "u"]
+    assert list_datasets(path) == ["deep/er/v", "deep/w", "u"]
     for name, array in arrays.items():
-        source = open_zarr(path, f"/{name}/")
+        source = open_source(path, f"/{name}/")
         assert source.storage().key == name
         assert_array_equal(np.asarray(View.of(source)), array)
     with pytest.raises(SeveralDatasetsError, match="'deep/er/v', 'deep/w', 'u'"):
-        open_zarr(path)
+        open_source(path)
     with pytest.raises(MissingKeyError, match=r"'deep'.*holds: 'deep/er/v'"):
-        open_zarr(path, "deep")
+        open_source(path, "deep")
     with pytest.raises(MissingKeyError, match=r"\.\./g\.zarr/u"):
-        open_zarr(path, "../g.zarr/u")
-    assert open_zarr(f"{path}/deep/er").storage().key == "v"  # the only one
-    assert list_zarr(f"{path}/u") == [""]
+        open_source(path, "../g.zarr/u")
+    assert open_source(f"{path}/deep/er").storage().key == "v"  # the only one
+    assert list_datasets(f"{path}/u") == [""]
     with pytest.raises(MissingKeyError, match="an array itself"):
-        open_zarr(f"{path}/u", "u")
+        open_source(f"{path}/u", "u")
 
 
 def test_a_link_back_up_is_not_followed_for_ever(tmp_path: Path) -> None:
     group = zarr.create_group(tmp_path / "g.zarr")
     write(group.store, sample_array((4,)), name="a")
     (tmp_path / "g.zarr/back").symlink_to(tmp_path / "g.zarr", target_is_directory=True)
-    assert list_zarr(str(tmp_path / "g.zarr")) == ["a"]
+    assert list_datasets(str(tmp_path / "g.zarr")) == ["a"]
 
 
 def test_groups_in_archives(tmp_path: Path) -> None:
@@ -379,8 +380,8 @@ def test_groups_in_archives(tmp_path: Path) -> None:
         zarr.create_group(store)
         write(store, sample_array((4, 2)), name="b/c")
         write(store, sample_array((3,)), name="a")
-    assert list_zarr(path) == ["a", "b/c"]
-    assert_array_equal(np.asarray(View.of(open_zarr(path, "b/c"))), sample_array((4, 2)))
+    assert list_datasets(path) == ["a", "b/c"]
+    assert_array_equal(np.asarray(View.of(open_source(path, "b/c"))), sample_array((4, 2)))
 
 
 @pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_LZMA])
@@ -393,7 +394,7 @@ def test_members_of_one_name_and_members_in_lzma(tmp_path: Path, compression: in
         if compression == zipfile.ZIP_STORED:
             stored[2:] = array[2:]
         expected = stored[...]
-    assert_array_equal(np.asarray(View.of(open_zarr(str(tmp_path / "a.zip")))), expected)
+    assert_array_equal(np.asarray(View.of(open_source(str(tmp_path / "a.zip")))), expected)
 
 
 def test_file_url(tmp_path: Path) -> None:
@@ -446,7 +447,7 @@ def test_layout(
     path = tmp_path / "a.zarr"
     with _quiet():
         write(path, array, **{"chunks": (4, 3), **options})
-    source = open_zarr(str(path), missing="fill")
+    source = open_source(str(path), missing="fill")
     layout = source.storage()
     assert layout.format == f"Zarr v{options.get('zarr_format', 3)}"
     assert (layout.path, layout.key) == (str(path), None)
@@ -465,15 +466,15 @@ def test_levels_at_the_edge(tmp_path: Path, codec: Any, level: int) -> None:
     """An option that a codec refuses must not be found at the first read."""
     array = sample_array((16, 6))
     write(tmp_path / "a", array, zarr_format=2, compressors=codec(level))
-    assert_array_equal(np.asarray(View.of(open_zarr(str(tmp_path / "a")))), array)
+    assert_array_equal(np.asarray(View.of(open_source(str(tmp_path / "a")))), array)
 
 
 def test_content_written_again_is_not_taken_from_the_cache(tmp_path: Path) -> None:
     path = str(tmp_path / "a.zarr")
     stored = write(path, sample_array((8, 4)))
-    assert_array_equal(np.asarray(View.of(open_zarr(path))), sample_array((8, 4)))
+    assert_array_equal(np.asarray(View.of(open_source(path))), sample_array((8, 4)))
     stored[...] = sample_array((8, 4)) + 1
-    assert_array_equal(np.asarray(View.of(open_zarr(path))), sample_array((8, 4)) + 1)
+    assert_array_equal(np.asarray(View.of(open_source(path))), sample_array((8, 4)) + 1)
 
 
 def test_an_empty_list_of_filters_is_none(tmp_path: Path) -> None:
@@ -481,7 +482,7 @@ def test_an_empty_list_of_filters_is_none(tmp_path: Path) -> None:
         write(tmp_path / str(number), sample_array((6, 3)), zarr_format=2, compressors=codec)
         file = tmp_path / str(number) / ".zarray"
         file.write_text(json.dumps({**json.loads(file.read_bytes()), "filters": []}))
-        source = open_zarr(str(tmp_path / str(number)))
+        source = open_source(str(tmp_path / str(number)))
         assert_array_equal(np.asarray(View.of(source)), sample_array((6, 3)))
 
 
@@ -489,7 +490,7 @@ def test_fields_that_need_not_be_understood(tmp_path: Path) -> None:
     write(tmp_path / "a", sample_array((6, 3)), dimension_names=["t", None])
     file = tmp_path / "a/zarr.json"
     file.write_text(json.dumps({**json.loads(file.read_bytes()), "x": {"must_understand": False}}))
-    source = open_zarr(str(tmp_path / "a"))
+    source = open_source(str(tmp_path / "a"))
     assert_array_equal(np.asarray(View.of(source)), sample_array((6, 3)))
 
 
@@ -511,8 +512,8 @@ def test_opening_imports_no_library(tmp_path: Path) -> None:
     write(tmp_path / "a.zarr", sample_array((6, 3)))
     code = (
         "import sys\n"
-        "from oocdata.formats.zarr import open_zarr\n"
-        f"print(open_zarr({str(tmp_path / 'a.zarr')!r}).storage())\n"
+        "from oocdata.formats.opening import open_source\n"
+        f"print(open_source({str(tmp_path / 'a.zarr')!r}).storage())\n"
         "assert not {'zarr', 'tensorflow'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
@@ -553,7 +554,7 @@ def test_names_of_chunks(tmp_path: Path, encoding: Any, name: str) -> None:
         new = tmp_path / "a" / name.replace("2", str(row), 1)
         new.parent.mkdir(parents=True, exist_ok=True)
         old.rename(new)
-    source = open_zarr(str(tmp_path / "a"))
+    source = open_source(str(tmp_path / "a"))
     assert reader_of(source).objects.metadata.name((2, 0)) == name
     assert_array_equal(np.asarray(View.of(source)), array)
 
@@ -561,7 +562,7 @@ def test_names_of_chunks(tmp_path: Path, encoding: Any, name: str) -> None:
 @pytest.mark.parametrize("version", [2, 3])
 def test_no_rows(tmp_path: Path, version: Any) -> None:
     zarr.create_array(tmp_path / "a", shape=(0, 3), chunks=(4, 3), dtype="f4", zarr_format=version)
-    source = open_zarr(str(tmp_path / "a"))
+    source = open_source(str(tmp_path / "a"))
     assert source.shape == (0, 3)
     assert np.asarray(View.of(source)).shape == (0, 3)
 

@@ -25,7 +25,8 @@ from oocdata.engines.chunked import Chunked
 from oocdata.engines.files import FileVersion
 from oocdata.engines.source import Source
 from oocdata.errors import MissingChunkError, MissingChunkWarning, SourceError
-from oocdata.formats.zarr import chunk_files, objects, open_zarr
+from oocdata.formats.opening import open_source
+from oocdata.formats.zarr import chunk_files, objects
 from oocdata.formats.zarr.chunk_files import ChunkFiles
 from oocdata.testing import SourceConformance, sample_array
 
@@ -49,7 +50,7 @@ def write(where: Path, array: NDArray[Any] = ARRAY, **options: Any) -> None:
 
 
 def opened(path: Path, **options: Any) -> ChunkFiles:
-    source = open_zarr(str(path), **options)
+    source = open_source(str(path), **options)
     assert isinstance(source, ChunkFiles)
     return source
 
@@ -93,7 +94,7 @@ def test_big_endian_by_its_codec(tmp_path: Path) -> None:
 )
 def test_all_else_is_read_by_whole_chunks(tmp_path: Path, options: dict[str, Any]) -> None:
     write(tmp_path / "a", **options)
-    source = open_zarr(str(tmp_path / "a"))
+    source = open_source(str(tmp_path / "a"))
     assert isinstance(source, Chunked)
     assert_array_equal(np.asarray(View.of(source)), ARRAY)
 
@@ -118,7 +119,7 @@ def test_small_rows_are_read_by_whole_chunks(
 ) -> None:
     write(tmp_path / "a")
     monkeypatch.setattr(chunk_files, "_LARGE", 121)
-    assert isinstance(open_zarr(str(tmp_path / "a")), Chunked)
+    assert isinstance(open_source(str(tmp_path / "a")), Chunked)
     monkeypatch.setattr(chunk_files, "_LARGE", 120)
     opened(tmp_path / "a")
 

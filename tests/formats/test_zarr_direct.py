@@ -40,7 +40,8 @@ from oocdata.errors import (
     MissingChunkWarning,
     SourceError,
 )
-from oocdata.formats.zarr import open_zarr, readers, shards
+from oocdata.formats.opening import open_source
+from oocdata.formats.zarr import readers, shards
 from oocdata.formats.zarr.readers import ZarrReader
 from oocdata.formats.zarr.shards import ShardReader
 from oocdata.memory import DEFAULT_MEMORY, scratch_share, set_memory
@@ -69,7 +70,7 @@ class TestConformance(SourceConformance):
     def make(self, folder: Path, array: NDArray[Any]) -> Source:
         if not (folder / "a.zarr").exists():
             write(folder / "a.zarr", array, **V2, compressors=numcodecs.Blosc())
-        source = open_zarr(str(folder / "a.zarr"))
+        source = open_source(str(folder / "a.zarr"))
         assert type(reader_of(source)) is ZarrReader
         return source
 
@@ -118,7 +119,7 @@ class TestConformance(SourceConformance):
 def test_every_codec(tmp_path: Path, options: dict[str, Any]) -> None:
     array = sample_array((23, 3, 5, 4))
     write(tmp_path / "a.zarr", array, **options)
-    source = open_zarr(str(tmp_path / "a.zarr"))
+    source = open_source(str(tmp_path / "a.zarr"))
     check_boxes(source, array)
     assert_array_equal(View.of(pickle.loads(pickle.dumps(source))).take([7]), array[[7]])
 
@@ -128,7 +129,7 @@ def test_gzip_of_several_members_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "a.zarr", array, **V2, chunks=array[:1].shape, compressors=numcodecs.GZip(1))
     raw = array[0].tobytes()
     (tmp_path / "a.zarr/0.0.0").write_bytes(gzip.compress(raw[:100]) + gzip.compress(raw[100:]))
-    view = View.of(open_zarr(str(tmp_path / "a.zarr")))
+    view = View.of(open_source(str(tmp_path / "a.zarr")))
     assert_array_equal(view[1], array[1])
     with pytest.raises(DamagedChunkError, match="decodes to 100 bytes, not 240"):
         view[0]
@@ -140,7 +141,7 @@ def test_archives(tmp_path: Path, options: dict[str, Any], compression: int) -> 
     array, path = sample_array((23, 4)), tmp_path / "a.zip"
     with ZipStore(path, mode="w", compression=compression) as store:
         write(store, array, chunks=(2, 4), compressors=ZstdCodec(), **options)
-    source = open_zarr(str(path))
+    source = open_source(str(path))
     kind = ShardReader if options else ZarrReader
     assert type(reader_of(source)) is kind
     check_boxes(source, array)
@@ -154,7 +155,7 @@ def test_a_damaged_member_of_an_archive(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[content.index(array[4].tobytes()) + 7] ^= 1  # no codec: its checksum is the archive's
     path.write_bytes(content)
-    view = View.of(open_zarr(str(path)))
+    view = View.of(open_source(str(path)))
     assert_array_equal(view.take([3]), array[[3]])
     with pytest.raises(DamagedChunkError, match=r"c/2/0.*CRC") as caught:
         view.take([0, 5])
@@ -190,7 +191,7 @@ def test_damaged_chunks(tmp_path: Path, codec: Any, harm: str) -> None:
     path = tmp_path / "a.zarr/2.0"
     stored = path.read_bytes()
     path.write_bytes(stored[: len(stored) // 2] if harm == "cut" else b"x" * len(stored))
-    view = View.of(open_zarr(str(tmp_path / "a.zarr")))
+    view = View.of(open_source(str(tmp_path / "a.zarr")))
     view.take([0, 3, 6])
     with pytest.raises(DamagedChunkError, match="every chunk must decode") as caught:
         view.take([1, 4])
@@ -203,11 +204,11 @@ def test_absent_chunks(tmp_path: Path) -> None:
     (tmp_path / "a.zarr/c/1/0").unlink()
     array[2:4] = 7
     path = str(tmp_path / "a.zarr")
-    assert_array_equal(np.asarray(View.of(open_zarr(path, missing="fill"))), array)
+    assert_array_equal(np.asarray(View.of(open_source(path, missing="fill"))), array)
     with pytest.warns(MissingChunkWarning):
-        assert_array_equal(np.asarray(View.of(open_zarr(path))), array)
+        assert_array_equal(np.asarray(View.of(open_source(path))), array)
     with pytest.raises(MissingChunkError):
-        open_zarr(path, missing="error")
+        open_source(path, missing="error")
 
 
 @pytest.mark.parametrize(("data", "how"), [(b"other", "written anew"), (None, "was deleted")])
@@ -215,7 +216,7 @@ def test_a_chunk_that_changed_is_not_called_damaged(
     tmp_path: Path, data: bytes | None, how: str
 ) -> None:
     write(tmp_path / "a.zarr", sample_array((8, 5)), chunks=(2, 5))
-    view = View.of(open_zarr(str(tmp_path / "a.zarr")))
+    view = View.of(open_source(str(tmp_path / "a.zarr")))
     path = tmp_path / "a.zarr/c/1/0"
     if data is None:
         path.unlink()
@@ -232,7 +233,7 @@ def test_a_chunk_that_cannot_be_read(tmp_path: Path) -> None:
     path = tmp_path / "a.zarr/c/1/0"
     path.unlink()
     path.mkdir()
-    view = View.of(open_zarr(str(tmp_path / "a.zarr")))
+    view = View.of(open_source(str(tmp_path / "a.zarr")))
     with pytest.raises(SourceError, match=r"must be readable.*directory") as caught:
         view.take([3])
     assert list(caught.value.rows) == [2, 3]
@@ -244,7 +245,7 @@ def test_a_chunk_takes_what_is_stored_of_it_beside_its_place(
     """Several threads together stay within the share of memory for decoding."""
     array = np.random.default_rng(0).integers(0, 1 << 32, (32, 512, 512), np.uint32)
     write(tmp_path / "a.zarr", array, **V2, chunks=(1, 512, 512), compressors=numcodecs.Blosc())
-    source = open_zarr(str(tmp_path / "a.zarr"))
+    source = open_source(str(tmp_path / "a.zarr"))
     view = View.of(source)[:, 1:]  # whole chunks would go past the cache
     slots, lock = source.cached.slots, Lock()  # type: ignore[attr-defined]
     decode, now, most = readers.decompress, [0], [0]
@@ -285,7 +286,7 @@ class TestShards(SourceConformance):
                 folder / "a.zarr", array, chunks=chunks, shards=tuple(2 * n for n in chunks),
                 compressors=ZstdCodec(), serializer=BytesCodec(endian="big"),
             )  # fmt: skip
-        source = open_zarr(str(folder / "a.zarr"))
+        source = open_source(str(folder / "a.zarr"))
         assert type(reader_of(source)) is ShardReader
         return source
 
@@ -307,7 +308,7 @@ def test_codecs_of_shards(tmp_path: Path, codec: dict[str, Any]) -> None:
         tmp_path / "a.zarr", array, chunks=(8, 6, 5), compressors=None,
         serializer=ShardingCodec(chunk_shape=(2, 3, 5), **codec),
     )  # fmt: skip
-    source = open_zarr(str(tmp_path / "a.zarr"), missing="fill")
+    source = open_source(str(tmp_path / "a.zarr"), missing="fill")
     reader = reader_of(source)
     assert isinstance(reader, ShardReader)
     check_boxes(source, array)
@@ -323,7 +324,7 @@ def sharded(path: Path, array: NDArray[Any], **options: Any) -> Any:
 def test_an_index_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     array = sample_array((24, 4))
     sharded(tmp_path / "a", array)
-    source, read = open_zarr(str(tmp_path / "a")), []
+    source, read = open_source(str(tmp_path / "a")), []
     reader = reader_of(source)
     index = ShardReader._read_shard
     monkeypatch.setattr(
@@ -347,7 +348,7 @@ def test_one_index_is_kept_however_large_it_is(
     array = sample_array((24, 4))
     sharded(tmp_path / "a", array)
     monkeypatch.setattr(shards, "_INDEX_BYTES", 51)
-    source = open_zarr(str(tmp_path / "a"))
+    source = open_source(str(tmp_path / "a"))
     assert source.storage().table_bytes == 4 * 8 + (16 * 3 + 4)
     assert_array_equal(View.of(source)[...], array)
     assert len(reader_of(source)._shards) == 1
@@ -355,7 +356,7 @@ def test_one_index_is_kept_however_large_it_is(
 
 def test_memory_states_the_indices(tmp_path: Path) -> None:
     sharded(tmp_path / "a", sample_array((24, 4)))
-    assert open_zarr(str(tmp_path / "a")).storage().table_bytes == 4 * (8 + 16 * 3 + 4)
+    assert open_source(str(tmp_path / "a")).storage().table_bytes == 4 * (8 + 16 * 3 + 4)
 
 
 @pytest.mark.parametrize(("missing", "fill"), [(None, 7.0), ("fill", -0.0), ("error", 7.0)])
@@ -370,11 +371,11 @@ def test_chunks_and_shards_that_are_absent(tmp_path: Path, missing: Any, fill: f
     stored[...] = array
     if missing == "error":
         with pytest.raises(MissingChunkError):
-            open_zarr(str(tmp_path / "a"), missing=missing)
+            open_source(str(tmp_path / "a"), missing=missing)
         return
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        source = open_zarr(str(tmp_path / "a"), missing=missing)
+        source = open_source(str(tmp_path / "a"), missing=missing)
         assert type(reader_of(source)) is ShardReader
         assert View.of(source).take(np.arange(24)).tobytes() == array.tobytes()
     assert [one.category for one in told] == [MissingChunkWarning] * (missing is None)
@@ -389,7 +390,7 @@ def test_damage_names_its_rows(tmp_path: Path, at: int, words: str) -> None:
     stored = bytearray(file.read_bytes())
     stored[at : at + 2] = b"\xff\xfe"
     file.write_bytes(stored)
-    view = View.of(open_zarr(str(tmp_path / "a")))
+    view = View.of(open_source(str(tmp_path / "a")))
     assert_array_equal(view.take(np.arange(12)), array[:12])
     with pytest.raises(DamagedChunkError, match=words) as caught:
         view.take(np.array([3, 12, 20]))
@@ -400,7 +401,7 @@ def test_damage_names_its_rows(tmp_path: Path, at: int, words: str) -> None:
 def test_a_shard_that_is_written_anew(tmp_path: Path) -> None:
     array = sample_array((24, 4))
     stored = sharded(tmp_path / "a", array)
-    view = View.of(open_zarr(str(tmp_path / "a")))
+    view = View.of(open_source(str(tmp_path / "a")))
     assert_array_equal(view.take([13]), array[[13]])
     stored[12:18] = 3  # the same bytes long, perhaps
     with pytest.raises(SourceError, match="written anew"):
@@ -411,7 +412,7 @@ def test_a_shard_that_is_written_anew(tmp_path: Path) -> None:
 def test_shards_read_by_many_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     array = sample_array((240, 4))
     sharded(tmp_path / "a", array)
-    source = open_zarr(str(tmp_path / "a"))
+    source = open_source(str(tmp_path / "a"))
     monkeypatch.setattr(reader_of(source), "_most", 2)
     rows = np.random.default_rng(0).permutation(240).reshape(40, 6)
     with ThreadPoolExecutor(8) as pool:

@@ -35,9 +35,10 @@ from oocdata.errors import (
     UnknownFormatError,
     UnsupportedDtypeError,
 )
+from oocdata.formats.opening import list_datasets
+from oocdata.formats.opening import open_source as open_as_it_is
 from oocdata.formats.zarr import from_array as from_array_as_it_is
-from oocdata.formats.zarr import list_zarr, objects
-from oocdata.formats.zarr import open_zarr as open_as_it_is
+from oocdata.formats.zarr import objects
 from oocdata.formats.zarr.readers import ZarrReader
 from oocdata.testing import sample_array
 
@@ -52,7 +53,7 @@ def write(where: Any, array: np.ndarray = ARRAY, **options: Any) -> zarr.Array[A
     return stored
 
 
-open_zarr = functools.partial(open_as_it_is, missing="error")
+open_source = functools.partial(open_as_it_is, missing="error")
 from_array = functools.partial(from_array_as_it_is, missing="error")
 
 
@@ -106,25 +107,25 @@ def test_a_missing_chunk_is_found_at_open(stored: tuple[str, Path]) -> None:
     with pytest.raises(
         MissingChunkError, match=r'1 of the array.s chunks.*7.*missing="fill"'
     ) as got:
-        open_zarr(path)
+        open_source(path)
     assert got.value.path == path
     assert got.value.rows == (4, 5, 6, 7)
     expected = ARRAY.copy()
     expected[4:8, 3:] = 7
-    assert_array_equal(read(open_zarr(path, missing="fill")), expected)
+    assert_array_equal(read(open_source(path, missing="fill")), expected)
 
 
 def test_missing_rows_are_those_of_the_row_axis(stored: tuple[str, Path]) -> None:
     path, chunk = stored
     chunk.unlink()
     with pytest.raises(MissingChunkError) as got:
-        open_zarr(path, axis=1)
+        open_source(path, axis=1)
     assert got.value.rows == (3, 4, 5)
 
 
 def test_a_chunk_lost_while_open(stored: tuple[str, Path]) -> None:
     path, chunk = stored
-    source = open_zarr(path)
+    source = open_source(path)
     chunk.unlink()
     with pytest.raises(MissingChunkError, match="every chunk must be stored") as got:
         read(source)
@@ -153,13 +154,13 @@ def test_chunks_written_again_while_open(
 ) -> None:
     """Cached chunks would be of the old array, the others of the new one."""
     path, _ = stored
-    source = open_zarr(path)
+    source = open_source(path)
     if first:
         assert_array_equal(read(source, 0), ARRAY[[0]])
     write_again(path, 8, seconds)
     with pytest.raises(SourceError, match=r"written anew\. Open the array again\. .*rows 16, 17"):
         read(source, 18)
-    assert_array_equal(read(open_zarr(path)), np.full_like(ARRAY, 8))
+    assert_array_equal(read(open_source(path)), np.full_like(ARRAY, 8))
 
 
 @pytest.mark.parametrize("kind", ["v3", "v2 lzma"])
@@ -171,7 +172,7 @@ def test_a_chunk_written_in_place_while_it_is_read(
         monkeypatch.setattr(objects, "_MOST_SURVEYED", 9)
     options, chunk = KINDS[kind]
     write(tmp_path / "a", **options)
-    source = open_zarr(str(tmp_path / "a"))
+    source = open_source(str(tmp_path / "a"))
     reads = os.pread
 
     def meanwhile(*arguments: Any) -> Any:
@@ -192,7 +193,7 @@ def test_a_chunk_written_in_place_while_it_is_read(
 def test_an_array_that_is_renamed_over_is_another(tmp_path: Path) -> None:
     write(tmp_path / "a")
     write(tmp_path / "b", ARRAY + 1)
-    source = open_zarr(str(tmp_path / "a"))
+    source = open_source(str(tmp_path / "a"))
     (tmp_path / "a").rename(tmp_path / "old")
     (tmp_path / "b").rename(tmp_path / "a")
     with pytest.raises(SourceError, match="has changed"):
@@ -205,7 +206,7 @@ def test_chunks_written_after_open_are_no_longer_what_was_missing(
     path, chunk = stored
     content = chunk.read_bytes()
     chunk.unlink()
-    source = open_zarr(path, missing="fill")
+    source = open_source(path, missing="fill")
     elsewhere = read(source, 0, 19)
     chunk.write_bytes(content)
     later = (Path(path) / chunk).stat().st_mtime_ns + 10**9
@@ -221,7 +222,7 @@ def test_many_objects_are_looked_for_when_read(
     monkeypatch.setattr(objects, "_MOST_SURVEYED", 9)
     path, chunk = stored
     chunk.unlink()
-    source = open_zarr(path)
+    source = open_source(path)
     assert source.storage().stored_bytes is None
     assert_array_equal(read(source, 0, 19), ARRAY[[0, 19]])
     with pytest.raises(MissingChunkError) as got:
@@ -231,14 +232,14 @@ def test_many_objects_are_looked_for_when_read(
 
 def test_a_chunk_cut_short(stored: tuple[str, Path]) -> None:
     path, chunk = stored
-    source = open_zarr(path)
+    source = open_source(path)
     chunk.write_bytes(chunk.read_bytes()[:-9])
     with pytest.raises(SourceError, match="written anew") as got:
         read(source)
     assert (got.value.path, got.value.rows) == (path, (4, 5, 6, 7))
     assert_array_equal(read(source, 0, 19), ARRAY[[0, 19]])
     with pytest.raises(DamagedChunkError, match=r"every chunk must decode|must hold") as got:
-        read(open_zarr(path))
+        read(open_source(path))
     assert (got.value.path, got.value.rows) == (path, (4, 5, 6, 7))
 
 
@@ -247,7 +248,7 @@ def test_an_empty_chunk_is_found_at_open(stored: tuple[str, Path]) -> None:
     chunk.write_bytes(b"")
     for missing in ("error", "fill"):
         with pytest.raises(DamagedChunkError, match=r"must hold .* bytes?.*got 0") as got:
-            open_zarr(path, missing=missing)  # type: ignore[arg-type]
+            open_source(path, missing=missing)  # type: ignore[arg-type]
         assert got.value.rows == (4, 5, 6, 7)
 
 
@@ -262,7 +263,7 @@ def test_the_size_of_uncompressed_chunks_is_checked_at_open(
     content = chunk.read_bytes()
     chunk.write_bytes((content + bytes(4))[: len(content) + change])
     with pytest.raises(DamagedChunkError, match=rf"{name}' must hold {len(content)} bytes"):
-        open_zarr(str(tmp_path / "a"))
+        open_source(str(tmp_path / "a"))
 
 
 @pytest.mark.parametrize("kind", ["v2", "v2 zlib", "v2 blosc", "v2 lzma", "v3", "v3 gzip"])
@@ -285,14 +286,14 @@ def _flipped(folder: Path, kind: str, place: int) -> None:
     content[place] ^= 0xFF
     chunk.write_bytes(content)
     with pytest.raises(DamagedChunkError) as got:
-        read(open_zarr(str(folder / "a")))
+        read(open_source(str(folder / "a")))
     assert got.value.rows == (4, 5, 6, 7)
 
 
 def test_rows_that_fail_are_told_apart_in_a_run(tmp_path: Path) -> None:
     """Chunks of one row are read in runs; the error names the row."""
     write(tmp_path / "a", chunks=(1, 6, 5))
-    source = open_zarr(str(tmp_path / "a"))
+    source = open_source(str(tmp_path / "a"))
     (tmp_path / "a/c/9/0/0").unlink()
     with pytest.raises(MissingChunkError) as got:
         read(source, *range(5, 15))
@@ -302,7 +303,7 @@ def test_rows_that_fail_are_told_apart_in_a_run(tmp_path: Path) -> None:
 def test_a_chunk_that_may_not_be_read(tmp_path: Path) -> None:
     write(tmp_path / "a")
     chunk = tmp_path / "a/c/1/1/0"
-    source = open_zarr(str(tmp_path / "a"))
+    source = open_source(str(tmp_path / "a"))
     chunk.unlink()
     chunk.mkdir()  # the superuser may read every file; nobody can read a folder
     with pytest.raises(SourceError, match="rows 4, 5, 6, 7"):
@@ -344,7 +345,7 @@ def shards(request: pytest.FixtureRequest, tmp_path: Path) -> functools.partial[
     if request.param == "wrapped":
         store = LoggingStore(LocalStore(where), log_level="ERROR")
         return functools.partial(from_array, zarr.open_array(store, mode="r"))
-    return functools.partial(open_zarr, str(where))
+    return functools.partial(open_source, str(where))
 
 
 def test_a_chunk_missing_within_a_shard(shards: functools.partial[Any]) -> None:
@@ -368,12 +369,12 @@ def test_chunks_beyond_the_end_of_the_array_are_not_missed(tmp_path: Path) -> No
         tmp_path / "a", shape=(10, 5), chunks=(4, 2), shards=(16, 8), dtype="f4", fill_value=7
     )
     stored[...] = sample_array((10, 5)) + 10
-    assert_array_equal(read(open_zarr(str(tmp_path / "a"))), sample_array((10, 5)) + 10)
+    assert_array_equal(read(open_source(str(tmp_path / "a"))), sample_array((10, 5)) + 10)
 
 
 def test_a_hole_made_while_open(tmp_path: Path) -> None:
     stored = _shards(tmp_path / "s", config={"write_empty_chunks": True})
-    source = open_zarr(str(tmp_path / "s"))
+    source = open_source(str(tmp_path / "s"))
     os.remove(tmp_path / "s/c/1/0/0")
     with pytest.raises(MissingChunkError) as got:
         read(source)
@@ -389,14 +390,14 @@ def test_a_hole_made_while_open(tmp_path: Path) -> None:
 def test_a_shard_cut_short(tmp_path: Path, kept: int) -> None:
     write(tmp_path / "s", shards=(8, 6, 5))
     shard = tmp_path / "s/c/1/0/0"
-    whole = open_zarr(str(tmp_path / "s"))
+    whole = open_source(str(tmp_path / "s"))
     shard.write_bytes(shard.read_bytes()[:kept])
     with pytest.raises(SourceError, match="was written anew") as got:
         read(whole)
     assert got.value.rows is not None
     assert set(got.value.rows) <= set(range(8, 16))
     with pytest.raises(DamagedChunkError, match=r"cut short|the index of a shard") as got:
-        read(open_zarr(str(tmp_path / "s")))
+        read(open_source(str(tmp_path / "s")))
     assert got.value.rows is not None
     assert set(got.value.rows) <= set(range(8, 16))
 
@@ -426,7 +427,7 @@ def test_codecs_that_are_refused(
         warnings.simplefilter("ignore")
         write(tmp_path / "s", chunks=(8, 6, 5), **{"compressors": None, **options()})
     with pytest.raises(UnknownFormatError, match=named):
-        open_zarr(str(tmp_path / "s"))
+        open_source(str(tmp_path / "s"))
 
 
 def test_transposed_shards_are_refused(tmp_path: Path) -> None:
@@ -438,7 +439,7 @@ def test_transposed_shards_are_refused(tmp_path: Path) -> None:
             serializer=ShardingCodec(chunk_shape=(2, 2)),
         )  # fmt: skip
     with pytest.raises(UnknownFormatError, match="transpose around shards"):
-        open_zarr(str(tmp_path / "s"))
+        open_source(str(tmp_path / "s"))
 
 
 @pytest.mark.parametrize(
@@ -451,7 +452,7 @@ def test_fill_values_in_base64(tmp_path: Path, dtype: Any, fill: Any) -> None:
     options = {"shape": (6, 2), "chunks": (3, 2), "dtype": fill.dtype, "zarr_format": 2}
     stored = zarr.create_array(tmp_path / "a", **options, fill_value=fill)
     stored[:3] = np.zeros((3, 2), fill.dtype)
-    found = read(open_zarr(str(tmp_path / "a"), missing="fill"))
+    found = read(open_source(str(tmp_path / "a"), missing="fill"))
     assert_array_equal(found, stored[...])
     assert (found[3:] == fill).all()
 
@@ -487,11 +488,11 @@ def test_missing_chunks_in_an_archive(tmp_path: Path) -> None:
     (tmp_path / "a/c/1/1/0").unlink()
     path = shutil.make_archive(str(tmp_path / "a"), "zip", tmp_path / "a")
     with pytest.raises(MissingChunkError) as got:
-        open_zarr(path)
+        open_source(path)
     assert got.value.rows == (4, 5, 6, 7)
     expected = ARRAY.copy()
     expected[4:8, 3:] = 7
-    assert_array_equal(read(open_zarr(path, missing="fill")), expected)
+    assert_array_equal(read(open_source(path, missing="fill")), expected)
 
 
 # What is no Zarr, or none that can be read ------------------------------------------------------
@@ -499,17 +500,17 @@ def test_missing_chunks_in_an_archive(tmp_path: Path) -> None:
 
 def test_nothing_there(tmp_path: Path) -> None:
     with pytest.raises(MissingFileError, match="must exist"):
-        open_zarr(str(tmp_path / "none.zarr"))
+        open_source(str(tmp_path / "none.zarr"))
     with pytest.raises(UnknownFormatError, match=r"zarr\.json, \.zarray or \.zgroup"):
-        open_zarr(str(tmp_path))
+        open_source(str(tmp_path))
     zarr.create_group(tmp_path / "g")
     with pytest.raises(MissingKeyError, match="it holds none"):
-        open_zarr(str(tmp_path / "g"))
+        open_source(str(tmp_path / "g"))
     (tmp_path / "text.zip").write_text("no archive")
     with pytest.raises(UnknownFormatError, match="must be a ZIP archive"):
-        open_zarr(str(tmp_path / "text.zip"))
+        open_source(str(tmp_path / "text.zip"))
     with pytest.raises(UnknownFormatError, match="got ftp://"):
-        open_zarr("ftp://host/a.zarr")
+        open_source("ftp://host/a.zarr")
 
 
 @pytest.mark.parametrize("version", [2, 3])
@@ -561,7 +562,7 @@ def test_metadata_that_is_wrong(tmp_path: Path, version: Any, change: Any, messa
         change = json.dumps({**json.loads(file.read_bytes()), **fields}).encode()
     file.write_bytes(change)
     with pytest.raises(UnknownFormatError, match=message) as got:
-        open_zarr(str(tmp_path / "a"))
+        open_source(str(tmp_path / "a"))
     assert got.value.path == str(tmp_path / "a")
 
 
@@ -574,7 +575,7 @@ def test_metadata_that_lack_a_field(tmp_path: Path, version: Any, name: str) -> 
     del node[name]
     file.write_text(json.dumps(node))
     with pytest.raises(UnknownFormatError, match=f"lacks '{name}'"):
-        open_zarr(str(tmp_path / "a"))
+        open_source(str(tmp_path / "a"))
 
 
 @pytest.mark.parametrize("compressor", [None, numcodecs.Zstd(1)], ids=["plain", "zstd"])
@@ -585,7 +586,7 @@ def test_metadata_of_version_2_may_lack_filters(tmp_path: Path, compressor: Any)
     del node["filters"]
     file.write_text(json.dumps(node))
     assert_array_equal(zarr.open_array(tmp_path / "a")[...], ARRAY)
-    assert_array_equal(read(open_zarr(str(tmp_path / "a"))), ARRAY)
+    assert_array_equal(read(open_source(str(tmp_path / "a"))), ARRAY)
 
 
 def test_chunks_of_several_shapes_are_refused(tmp_path: Path) -> None:
@@ -595,7 +596,7 @@ def test_chunks_of_several_shapes_are_refused(tmp_path: Path) -> None:
     node["chunk_grid"] = {"name": "rectilinear", "configuration": {"kind": "inline"}}
     file.write_text(json.dumps(node))
     with pytest.raises(UnknownFormatError, match="must be regular; got 'rectilinear'"):
-        open_zarr(str(tmp_path / "a"))
+        open_source(str(tmp_path / "a"))
 
 
 @pytest.mark.parametrize(
@@ -619,7 +620,7 @@ def test_dtypes_that_no_batch_holds(tmp_path: Path, version: Any, dtype: Any, me
     node["dtype" if version == 2 else "data_type"] = dtype
     file.write_text(json.dumps(node))
     with pytest.raises(UnsupportedDtypeError, match=message):
-        open_zarr(str(tmp_path / "a"))
+        open_source(str(tmp_path / "a"))
 
 
 def test_zarr_2_without_a_fill_value_fills_with_zeros(tmp_path: Path) -> None:
@@ -627,10 +628,10 @@ def test_zarr_2_without_a_fill_value_fills_with_zeros(tmp_path: Path) -> None:
     write(tmp_path / "a", zarr_format=2, fill_value=None)
     (tmp_path / "a/1.1.0").unlink()
     with pytest.raises(MissingChunkError, match="the fill value null"):
-        open_zarr(str(tmp_path / "a"))
+        open_source(str(tmp_path / "a"))
     expected = ARRAY.copy()
     expected[4:8, 3:] = 0
-    assert_array_equal(read(open_zarr(str(tmp_path / "a"), missing="fill")), expected)
+    assert_array_equal(read(open_source(str(tmp_path / "a"), missing="fill")), expected)
     assert_array_equal(zarr.open_array(tmp_path / "a", mode="r")[...], expected)
 
 
@@ -646,13 +647,13 @@ def test_metadata_that_other_libraries_refuse(tmp_path: Path, version: Any) -> N
     nulls = {} if version == 2 else {"attributes": None, "dimension_names": None}
     for change in ({"fill_value": 1}, {"fill_value": True, **nulls}):
         file.write_text(json.dumps({**node, **change}))
-        assert read(open_zarr(str(tmp_path / "a"), missing="fill")).all()
+        assert read(open_source(str(tmp_path / "a"), missing="fill")).all()
 
 
 @pytest.mark.parametrize("kind", ["v3", "v2 lzma"])
 def test_an_array_resized_since_open(tmp_path: Path, kind: str) -> None:
     stored = write(tmp_path / "a", **KINDS[kind][0])
-    source = open_zarr(str(tmp_path / "a"))
+    source = open_source(str(tmp_path / "a"))
     stored.resize((10, 6, 5))
     with pytest.raises(SourceError, match=r"it has changed\. Open it again"):
         read(source)
@@ -670,7 +671,7 @@ def test_an_array_in_memory_resized_since_open() -> None:
 @pytest.mark.parametrize("kind", ["v3", "v2 lzma"])
 def test_an_array_gone_since_open(tmp_path: Path, kind: str) -> None:
     write(tmp_path / "a", **KINDS[kind][0])
-    source = open_zarr(str(tmp_path / "a"))
+    source = open_source(str(tmp_path / "a"))
     shutil.rmtree(tmp_path / "a")
     with pytest.raises(MissingFileError, match="it was deleted"):
         read(source)
@@ -702,21 +703,21 @@ def test_reading_over_http(tmp_path: Path, served: RangeServer, version: Any) ->
     group = zarr.create_group(tmp_path / "g", zarr_format=version)
     write(group.store, name="b/c", zarr_format=version)
     with pytest.raises(MissingKeyError, match="no consolidated metadata"):
-        open_zarr(f"{url}/g")
-    assert_array_equal(read(open_zarr(f"{url}/g", "b/c")), ARRAY)
+        open_source(f"{url}/g")
+    assert_array_equal(read(open_source(f"{url}/g", "b/c")), ARRAY)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         zarr.consolidate_metadata(tmp_path / "g")
-    assert list_zarr(f"{url}/g") == ["b/c"]
-    source = open_zarr(f"{url}/g")
+    assert list_datasets(f"{url}/g") == ["b/c"]
+    source = open_source(f"{url}/g")
     assert_array_equal(read(source), ARRAY)
     assert source.storage().stored_bytes is None
     (tmp_path / "g" / ("b/c/1.1.0" if version == 2 else "b/c/c/1/1/0")).unlink()
     with pytest.raises(MissingChunkError) as got:
-        read(open_zarr(f"{url}/g"))
+        read(open_source(f"{url}/g"))
     assert got.value.rows == (4, 5, 6, 7)
     with pytest.raises(UnknownFormatError, match="there is none of them"):
-        open_zarr(f"{url}/other")
+        open_source(f"{url}/other")
 
 
 # Forks ------------------------------------------------------------------------------------------
@@ -726,7 +727,7 @@ def test_reading_over_http(tmp_path: Path, served: RangeServer, version: Any) ->
 def test_reading_after_a_fork(tmp_path: Path) -> None:
     write(tmp_path / "2", zarr_format=2, order="F")
     write(tmp_path / "3", filters=[TransposeCodec(order=(2, 0, 1))])
-    sources = [open_zarr(str(tmp_path / version)) for version in "23"]
+    sources = [open_source(str(tmp_path / version)) for version in "23"]
     for source in sources:
         read(source)
     # The parent's decoded chunks are forgotten by the child, so it must read.
@@ -745,7 +746,7 @@ def test_zarr_python_starts_again_after_a_fork(tmp_path: Path, where: str) -> No
         filters = [numcodecs.Delta("<f4")] if where == "blosc filter" else None
         codec = numcodecs.LZMA() if where == "lzma" else numcodecs.Blosc()
         write(tmp_path / "a", zarr_format=2, compressors=codec, filters=filters)
-        source = open_zarr(str(tmp_path / "a"))
+        source = open_source(str(tmp_path / "a"))
     read(source)
     assert in_a_fork(lambda: str(read(source, 1, 2).sum())) == str(ARRAY[1:3].sum())
 
@@ -756,7 +757,7 @@ def test_archives_by_zarr_python_that_are_cut_short(tmp_path: Path) -> None:
     content = (tmp_path / "a.zip").read_bytes()
     (tmp_path / "a.zip").write_bytes(content[:-40])
     with pytest.raises(UnknownFormatError, match="cut short"):
-        open_zarr(str(tmp_path / "a.zip"))
+        open_source(str(tmp_path / "a.zip"))
 
 
 @pytest.mark.parametrize("how", ["renamed", "in place"])
@@ -767,7 +768,7 @@ def test_another_archive_in_its_place(tmp_path: Path, kind: str, first: bool, ho
     for name, array in ((path, ARRAY), (other, -ARRAY)):
         with ZipStore(name, mode="w") as store:
             write(store, array, **KINDS[kind][0])
-    source = open_zarr(str(path))
+    source = open_source(str(path))
     if first:
         read(source, 0)
     if how == "renamed":
@@ -777,7 +778,7 @@ def test_another_archive_in_its_place(tmp_path: Path, kind: str, first: bool, ho
         os.utime(path, ns=(0, 0))  # clocks may be coarser than this test is fast
     with pytest.raises(SourceError, match=r"it has changed\. Open it again"):
         read(source, 19)
-    assert_array_equal(read(open_zarr(str(path)), 19), -ARRAY[[19]])
+    assert_array_equal(read(open_source(str(path)), 19), -ARRAY[[19]])
     path.unlink()
     with pytest.raises(MissingFileError, match="deleted"):
         read(source, 19)
@@ -797,7 +798,7 @@ def test_an_array_written_anew_or_deleted_while_it_is_read(
         array[...] = value
 
     write(1)
-    source = open_zarr(str(path))
+    source = open_source(str(path))
     read(source, 3)
     metadata = path / ("zarr.json" if zarr_format == 3 else ".zarray")
     write(2)
@@ -881,7 +882,7 @@ def test_a_chunk_lost_while_open_is_not_filled(stored: tuple[str, Path]) -> None
 def test_an_error_of_many_rows_holds_few(tmp_path: Path) -> None:
     zarr.create_array(tmp_path / "a", shape=(10_000_000,), chunks=(5_000_000,), dtype="u1")
     with pytest.raises(MissingChunkError, match=r"rows 0, 1, .*… \(10000000 in all\)") as got:
-        open_zarr(str(tmp_path / "a"))
+        open_source(str(tmp_path / "a"))
     assert got.value.rows == tuple(range(1000))
     assert got.value.count == 10_000_000
 

@@ -16,7 +16,7 @@ from oocdata.engines.source import Annotations, Storage, check_stored, unit_of
 from oocdata.errors import UnsupportedDtypeError
 from oocdata.formats.dimensions import PACKING, TIME, as_text, packing
 from oocdata.formats.hdf5.file import fill_value
-from oocdata.formats.hdf5.storage import Stored, codec_name
+from oocdata.formats.hdf5.storage import codec_name, kind_of
 
 __all__ = [
     "EMPTY",
@@ -158,12 +158,12 @@ def is_plain(dataset: Any) -> bool:
     return bool(h5py.h5t.py_create(dataset.dtype, logical=True) == kind)
 
 
-def describe(dataset: Any, path: str, key: str | None, stored: Stored) -> Storage:
+def describe(dataset: Any, path: str, key: str | None) -> Storage:
     """Return how a dataset is stored; `opening` adds the files and how to open it again."""
-    layout = stored.kind
-    if stored.kind == "chunked":
+    layout = kind = kind_of(dataset)
+    if kind == "chunked":
         layout = f"chunks of {dataset.chunks}"
-    elif stored.kind == "virtual":
+    elif kind == "virtual":
         layout = f"virtual, mappings: {len(dataset.virtual_sources())}"
     names = dimension_names(dataset)
     # Reading `units` of every array would add a quarter to the time of opening one.
@@ -174,8 +174,8 @@ def describe(dataset: Any, path: str, key: str | None, stored: Stored) -> Storag
         key=key,
         layout=layout + _shorter(dataset, names) + _by_matlab(dataset),
         codec=codec_name(dataset),
-        stored_bytes=None if stored.kind == "virtual" else dataset.id.get_storage_size(),
-        reading=READING[stored.kind],
+        stored_bytes=None if kind == "virtual" else dataset.id.get_storage_size(),
+        reading=READING[kind],
         dimensions=names,
         packed=packing(attributes_of(dataset, attributes)),
         unit=unit_of(dataset.dtype),

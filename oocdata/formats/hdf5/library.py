@@ -40,7 +40,7 @@ from oocdata.formats.hdf5.file import (
     require_filters,
     translate_errors,
 )
-from oocdata.formats.hdf5.storage import Rules
+from oocdata.formats.hdf5.storage import Rules, Stored
 from oocdata.formats.hdf5.virtual import inspect_storage
 
 __all__ = ["OnDisk", "ThroughLibrary", "UsersObject", "reading"]
@@ -103,7 +103,7 @@ def reading(target: OnDisk | UsersObject, rows: Rows) -> Iterator[Any]:
         except (OSError, RuntimeError, ValueError) as error:
             opened.check(rows)
             message = error_text(error)
-            if target.kind == "chunked" or "filter" in message:
+            if target.stored.kind == "chunked" or "filter" in message:
                 raise DamagedChunkError(
                     f"a chunk must decode; HDF5 says: {message}. Its bytes are damaged: restore "
                     "the file.",
@@ -122,10 +122,8 @@ class OnDisk:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     rules: Rules
-    kind: str  #: see `oocdata.formats.hdf5.storage.Stored`
+    stored: Stored
     version: Version
-    filters: tuple[int, ...]  #: that HDF5 needs to read it
-    outside: tuple[FileVersion, ...]  #: other files with bytes of the dataset
 
     def opened(self) -> _Opened:
         """Return the open dataset; HDF5's lock must be held."""
@@ -166,10 +164,10 @@ class _Opened:
         if h5f.get_obj_count(self.file.id, h5f.OBJ_FILE) == 1:  # the user has it not open too
             limit_metadata_cache(self.file)
         self.check()
-        require_filters(disk.filters, rules.path, rules.key)
+        require_filters(disk.stored.filters, rules.path, rules.key)
         with translate_errors(rules.path, rules.key):
-            self.dataset = self._open(disk.kind)
-        if disk.kind == "virtual":
+            self.dataset = self._open(disk.stored.kind)
+        if disk.stored.kind == "virtual":
             self._hold_sources(disk)
 
     def _open(self, kind: str) -> Any:
@@ -181,9 +179,8 @@ class _Opened:
 
     def _hold_sources(self, disk: OnDisk) -> None:
         """Open the files of a virtual dataset's sources, so that HDF5 can always read them."""
-        stored = inspect_storage(self.dataset, disk.rules)
-        self._outside = tuple(FileVersion.of(path) for path in stored.outside)
-        if self._outside != disk.outside:
+        self._outside = inspect_storage(self.dataset, disk.rules).outside
+        if self._outside != disk.stored.outside:
             raise SourceError(
                 "the other files that hold bytes of the dataset must be as they were when it was "
                 "opened; they have changed. Open it again."
@@ -222,7 +219,7 @@ class UsersObject:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     rules: Rules
-    kind: str  #: see `oocdata.formats.hdf5.storage.Stored`
+    stored: Stored
     dataset: Any
     process: int
 

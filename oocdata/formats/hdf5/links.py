@@ -1,4 +1,4 @@
-"""List the names in an HDF5 file, and resolve names to datasets.
+"""Resolve names in an HDF5 file to its objects.
 
 Links are followed here step by step, because HDF5 would silently follow an external link, which can
 name any file on the machine (HDF5 File Format Specification, IV.A.2.g, the link message).
@@ -8,37 +8,61 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from contextlib import ExitStack
-from typing import Any
+from contextlib import ExitStack, suppress
+from typing import Any, Self
 
 import h5py
 from h5py import h5d, h5g, h5l, h5o, h5t
 from numpy.typing import NDArray
 
-from oocdata.errors import ExternalDataError, MissingFileError, MissingKeyError, error_location
-from oocdata.formats.anndata import merge_groups
-from oocdata.formats.dimensions import Named, choose_key, data_variables, quoted
+from oocdata.errors import (
+    ExternalDataError,
+    MissingFileError,
+    MissingKeyError,
+    UnsupportedDtypeError,
+    error_location,
+)
+from oocdata.formats.anndata import Group, merge_groups
 from oocdata.formats.hdf5.description import dimension_names, is_dimension_only
-from oocdata.formats.hdf5.file import find_external_file, open_file
+from oocdata.formats.hdf5.file import find_external_file, open_file, translate_errors
+from oocdata.formats.paths import absolute
+from oocdata.formats.tree import Array, Tree, absolute_name
 
-__all__ = [
-    "NameResolver", "choose_dataset", "find_dataset", "first_field", "group_attributes",
-    "list_names",
-]  # fmt: skip
+__all__ = ["Hdf5Names"]
 
 _MOST_LINKS = 16
 """Most soft links on the way of one name; HDF5's default limit (``H5Pset_nlinks``)."""
 
-_NUMBERS = "biufc"
 
+class Hdf5Names(Tree):
+    """The names in an HDF5 file, and the datasets at them.
 
-class NameResolver:
-    """Resolver of names in an open file, which follows no external links."""
+    Parameters
+    ----------
+    path : str
+    external : bool
+        Whether external links may be followed.
+    file : h5py.File, optional
+        The file at `path` if it is open; else it is opened, and closed at the end of the context.
+    links : int
+        Number of external links that led to this file.
+    """
 
-    def __init__(self, file: Any) -> None:
-        self.file, self._links = file, file.id.links
-        self._addresses = {"": h5o.get_info(file.id).addr}
+    root = "/"
+
+    def __init__(
+        self, path: str, *, external: bool = False, file: Any = None, links: int = 0
+    ) -> None:
+        super().__init__(absolute(path) if file is None else path)
+        self.file, self.external, self._links = file, external, links
+        self._addresses: dict[str, int] = {}
         """Addresses of objects, by names that consist of hard links only."""
+
+    def __enter__(self) -> Self:
+        if self.file is None:
+            self.file = self._opened.enter_context(open_file(self.path))
+        self._opened.enter_context(translate_errors(self.path))
+        return self
 
     def follow(self, name: str) -> tuple[str, tuple[str, str] | None]:
         """Return a name with its soft links resolved, and the target of an external link or None.
@@ -56,14 +80,14 @@ class NameResolver:
                 continue
             # By the whole name, because HDF5 would keep the groups opened on the way in memory.
             try:
-                info = self._links.get_info(_encoded(below))
+                info = self.file.id.links.get_info(_encoded(below))
             except (KeyError, RuntimeError, ValueError):
                 raise MissingKeyError("it leads nowhere.", path=self.file.filename) from None
             if info.type == h5l.TYPE_HARD:
                 self._addresses[below] = info.u
                 here = below
                 continue
-            value = self._links.get_val(_encoded(below))
+            value = self.file.id.links.get_val(_encoded(below))
             if info.type == h5l.TYPE_EXTERNAL:
                 return below, (os.fsdecode(value[0]), "/".join((_decoded(value[1]), *steps)))
             target, links = _decoded(value), links + 1
@@ -73,21 +97,15 @@ class NameResolver:
             steps.extendleft(reversed(_steps(target)))
         return here, None
 
-    def address(self, name: str) -> object:
-        """Return a value that is equal for all names of one object; None if the name is broken.
-
-        It is the object's address, or the name itself if that leads to another file.
-        """
-        try:
-            end, external_target = self.follow(name)
-        except MissingKeyError:
-            return None
-        return name if external_target else self._addresses[end]
+    def identity(self, name: str) -> object:
+        """Return the address of the object at a name; a name for one in another file."""
+        end, external_target = self.follow(name)
+        return name if external_target else self._addresses.get(end, end)
 
     def opened(self, name: str) -> Any:
         """Return h5py's identifier of the object at a name in this file; None if there is none.
 
-        It is None too if the object can't be opened; `find_dataset` raises the reason.
+        It is None too if the object can't be opened; `dataset` raises the reason.
         """
         try:
             name, external_target = self.follow(name)
@@ -95,20 +113,138 @@ class NameResolver:
         except (MissingKeyError, KeyError, RuntimeError, ValueError, OSError):
             return None
 
-    def below(self, name: str) -> list[str]:
+    def look(self, name: str) -> Any:
+        """Return a `Group`, None, or h5py's identifier of a dataset; see `Tree`.
+
+        True if the name leads to another file, or to what can't be opened.
+        """
+        try:
+            self.follow(absolute_name(name))
+        except MissingKeyError:
+            return None
+        found = self.opened(name)
+        if isinstance(found, h5g.GroupID):
+            return Group(h5py.Group(found).attrs)
+        return True if found is None else found
+
+    def below(self, group: str) -> list[str]:
         """Return the names of a group's children; none if there is no such group in this file."""
-        group = self.opened(name)
-        if not isinstance(group, h5g.GroupID):
+        opened = self.opened(group)
+        if not isinstance(opened, h5g.GroupID):
             return []
-        children, here, hard = [], self.follow(name)[0], h5l.TYPE_HARD
+        children, here, hard = [], self.follow(group)[0], h5l.TYPE_HARD
 
         def note(link: bytes, info: Any) -> None:
             children.append(_decoded(link))
             if info.type == hard:
                 self._addresses[f"{here}/{children[-1]}"] = info.u
 
-        group.links.iterate(note, info=True)
+        opened.links.iterate(note, info=True)
         return children
+
+    def names(self) -> list[str]:
+        """Return the sorted absolute names of all datasets.
+
+        Soft links to datasets are listed, and so are external links, without following them. Each
+        group is visited once, so cycles end. NetCDF dimensions without values are left out, and so
+        are PyTables' indices of tables.
+        """
+        listing: list[str] = []
+        groups, seen = deque([""]), {h5o.get_info(self.file.id).addr}
+        while groups:
+            group = groups.popleft()
+            for name in [f"{group}/{part}" for part in self.below(group)]:
+                try:
+                    end, external_target = self.follow(name)
+                except MissingKeyError:
+                    continue
+                kind = None if external_target else self._kind(end)
+                if kind is None or (kind == h5g.DATASET and not is_dimension_only(self.file[end])):
+                    listing.append(name)
+                # A group's datasets are listed under its own name, not under a soft link to it.
+                elif kind == h5g.GROUP and end == name and self._addresses[name] not in seen:
+                    seen.add(self._addresses[name])
+                    if not ("/_i_" in name and self.file[end].attrs.get("CLASS") == b"TINDEX"):
+                        groups.append(name)
+        listing = merge_groups(listing, lambda group: self.file[group or "/"].attrs)
+        return [name or "/" for name in listing]
+
+    def _kind(self, name: str) -> int:
+        return int(h5g.get_objinfo(self.file.id, _encoded(name or "/")).type)
+
+    def array(self, name: str) -> Array | None:
+        """Return the metadata of a dataset in this file; see `Tree`."""
+        opened = self.opened(name)
+        if not isinstance(opened, h5d.DatasetID):
+            return None
+        dataset = h5py.Dataset(opened)
+        try:
+            dtype = dataset.dtype
+        except TypeError as error:
+            raise UnsupportedDtypeError("NumPy has no such dtype.") from error
+        return Array(dataset.shape or (), dtype, dimension_names(dataset), dataset.attrs)
+
+    def first_field(self, name: str) -> NDArray[Any] | None:
+        """Return the first field of structured rows; see `Tree`."""
+        opened = self.opened(name)
+        if not isinstance(opened, h5d.DatasetID) or opened.get_type().get_class() != h5t.COMPOUND:
+            return None
+        field = opened.get_type().get_member_name(0).decode()
+        texts: NDArray[Any] = h5py.Dataset(opened).fields(field)[()]
+        return texts.astype("S") if h5py.check_string_dtype(texts.dtype) else None
+
+    def dataset(self, name: str, opened: ExitStack | None = None) -> tuple[Any, str]:
+        """Return the dataset at a name, and its name in the file that holds it, ``dataset.file``.
+
+        `opened` closes the files that external links lead to; by default they are closed with this
+        one. If the name leads to no dataset, the error lists the datasets.
+        """
+        name = f"/{name.strip('/')}"
+        try:
+            end, external_target = self.follow(name)
+        except MissingKeyError as error:
+            raise self.missing(name, f": {error.message.rstrip('.')}") from None
+        if external_target is not None:
+            path = self._linked_file(name, external_target)
+            other = Hdf5Names(path, external=self.external, links=self._links + 1)
+            return (opened or self._opened).enter_context(other).dataset(external_target[1])
+        found = self.file[end or "/"]
+        if isinstance(found, h5py.Dataset) and not is_dimension_only(found):
+            return found, name
+        raise self.missing(name)
+
+    def missing(self, name: str, why: str = "") -> MissingKeyError:
+        """Return the error for a name without an array; see `Tree`."""
+        with suppress(MissingKeyError):
+            end, external_target = self.follow(absolute_name(name))
+            kind = None if external_target else self._kind(end)
+            if kind == h5g.GROUP:  # its datasets are listed under its own name
+                name = end or "/"
+            elif kind == h5g.DATASET:
+                why = ", which is a netCDF dimension, with a length and no values"
+            elif kind is not None:
+                why = ", which is a type"
+        return super().missing(name, why)
+
+    def _linked_file(self, name: str, link: tuple[str, str]) -> str:
+        """Return the path of an external link's file; raise if it is missing or not allowed."""
+        filename, target = link
+        with error_location(self.path, name):
+            if not self.external:
+                raise ExternalDataError(
+                    f"the dataset must lie in the file itself; it is linked from {filename!r} "
+                    f"({target!r}). If you trust the file, pass external=True."
+                )
+            if self._links >= _MOST_LINKS:
+                raise MissingKeyError(
+                    f"`key` must lead to a dataset; it follows more than {_MOST_LINKS} links."
+                )
+            path = find_external_file(self.path, filename, "HDF5_EXT_PREFIX")
+            if path is None:
+                raise MissingFileError(
+                    f"the file of an external link must be there; {filename!r} is not."
+                )
+            return path
 
 
 def _steps(name: str) -> list[str]:
@@ -121,134 +257,3 @@ def _encoded(name: str) -> bytes:
 
 def _decoded(name: bytes) -> str:
     return name.decode("utf-8", "surrogateescape")
-
-
-def list_names(file: Any, below: str = "") -> list[str]:
-    """Return the sorted absolute names of all datasets in an open file, or below a group.
-
-    Soft links to datasets are listed, and so are external links, without following them. Each
-    group is visited once, so cycles end. NetCDF dimensions without values are left out, and so are
-    PyTables' indices of tables.
-    """
-    names = NameResolver(file)
-    listing: list[str] = []
-    groups, seen = deque([below]), {names.address(below)}
-    while groups:
-        group = groups.popleft()
-        for name in [f"{group}/{part}" for part in names.below(group)]:
-            try:
-                end, external_target = names.follow(name)
-            except MissingKeyError:
-                continue
-            kind = None if external_target else h5g.get_objinfo(file.id, _encoded(end or "/")).type
-            if kind is None or (kind == h5g.DATASET and not is_dimension_only(file[end])):
-                listing.append(name)
-            # A group's datasets are listed under its own name, not under a soft link to it.
-            elif kind == h5g.GROUP and end == name and names.address(name) not in seen:
-                seen.add(names.address(name))
-                if not ("/_i_" in name and file[end].attrs.get("CLASS") == b"TINDEX"):
-                    groups.append(name)
-    listing = merge_groups(listing, lambda group: group_attributes(file, group))
-    return [name or "/" for name in listing]
-
-
-def group_attributes(file: Any, name: str) -> dict[str, Any] | None:
-    """Return AnnData's attributes of a group in this file; None if there is no such group."""
-    group = NameResolver(file).opened(name)
-    if not isinstance(group, h5g.GroupID):
-        return None
-    attributes = h5py.Group(group).attrs
-    known = ("encoding-type", "encoding-version", "shape", "ordered", "_index")
-    legacy = ("h5sparse_format", "h5sparse_shape")
-    return {key: attributes[key] for key in (*known, *legacy) if key in attributes}
-
-
-def first_field(file: Any, name: str) -> NDArray[Any] | None:
-    """Return the first field of a dataset of rows, as texts; see `opening.first_field`."""
-    opened = NameResolver(file).opened(name)
-    if not isinstance(opened, h5d.DatasetID) or opened.get_type().get_class() != h5t.COMPOUND:
-        return None
-    field = opened.get_type().get_member_name(0).decode()
-    texts: NDArray[Any] = h5py.Dataset(opened).fields(field)[()]
-    return texts.astype("S") if h5py.check_string_dtype(texts.dtype) else None
-
-
-def choose_dataset(file: Any) -> str:
-    """Return the name of the only dataset that can be opened as an array.
-
-    Scalars, text and empty dataspaces are not considered, nor further names of a dataset.
-    Coordinates (see `dimensions.data_variables`) are considered only if there is nothing else, and
-    so are others. If there is not exactly one candidate, the error lists the datasets.
-    """
-    links, names = NameResolver(file), list_names(file)
-    arrays: dict[object, Named] = {}
-    for name in names:
-        opened = links.opened(name)
-        if not isinstance(opened, h5d.DatasetID):  # in another file, or one array as a group
-            arrays.setdefault(name, Named(name, ()))
-        elif _is_array(dataset := h5py.Dataset(opened)):
-            named = Named.of(name, dimension_names(dataset), dataset.attrs)
-            arrays.setdefault(links.address(name), named)
-    # Opening one that is no array raises the reason.
-    return choose_key(data_variables(list(arrays.values())) or names, None, file.filename)
-
-
-def _is_array(dataset: Any) -> bool:
-    """Return whether a dataset is an array of numbers."""
-    try:
-        return bool(dataset.shape) and dataset.dtype.kind in _NUMBERS
-    except TypeError:  # no corresponding NumPy dtype
-        return False
-
-
-def find_dataset(
-    file: Any, name: str, external: bool, opened: ExitStack, links: int = 0
-) -> tuple[Any, str]:
-    """Return the dataset at a name, and its name in the file that holds it, ``dataset.file``.
-
-    External links are followed if `external` is set: `opened` closes their files, and `links` is
-    the number followed so far. If the name leads to no dataset, the error lists the datasets.
-    """
-    names = NameResolver(file)
-    try:
-        end, external_target = names.follow(name)
-    except MissingKeyError as error:
-        raise MissingKeyError(
-            f"`key` must name a dataset in the file; got {name!r}: {error.message} The file holds: "
-            f"{quoted(list_names(file))}.",
-            path=file.filename,
-        ) from error
-    if external_target is not None:
-        path = _linked_file(file, name, external_target, external, links)
-        other = opened.enter_context(open_file(path))
-        return find_dataset(other, external_target[1], external, opened, links + 1)
-    target = file[end or "/"]
-    if isinstance(target, h5py.Dataset) and not is_dimension_only(target):
-        return target, name
-    what = "is a type"
-    if isinstance(target, h5py.Dataset):
-        what = "is a netCDF dimension, which has a length and no values"
-    elif isinstance(target, h5py.Group):
-        what = f"is a group, which holds: {quoted(list_names(file, end))}"
-    raise MissingKeyError(f"`key` must name a dataset; {name!r} {what}.", path=file.filename)
-
-
-def _linked_file(file: Any, name: str, link: tuple[str, str], external: bool, links: int) -> str:
-    """Return the path of an external link's file; raise if it is missing or not allowed."""
-    filename, target = link
-    with error_location(file.filename, name):
-        if not external:
-            raise ExternalDataError(
-                f"the dataset must lie in the file itself; it is linked from {filename!r} "
-                f"({target!r}). If you trust the file, pass external=True."
-            )
-        if links >= _MOST_LINKS:
-            raise MissingKeyError(
-                f"`key` must lead to a dataset; it follows more than {_MOST_LINKS} links."
-            )
-        path = find_external_file(file.filename, filename, "HDF5_EXT_PREFIX")
-        if path is None:
-            raise MissingFileError(
-                f"the file of an external link must be there; {filename!r} is not."
-            )
-        return path

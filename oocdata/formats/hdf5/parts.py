@@ -7,7 +7,7 @@ with dimension names) is opened on its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import h5py
 import numpy as np
-from h5py import h5a, h5d, h5g
+from h5py import h5a, h5d
 
 from oocdata.box import Ints
 from oocdata.engines.alike import (
@@ -33,16 +33,17 @@ from oocdata.engines.many_files import similar
 from oocdata.engines.parts import JoinedParts, RowOffsets
 from oocdata.engines.source import Annotations, Source, Storage
 from oocdata.engines.strided import Strided, contiguous_strides
-from oocdata.formats.anndata import column_names
+from oocdata.formats.anndata import Group, column_names
 from oocdata.formats.codecs import chunk_grid
 from oocdata.formats.dimensions import PACKING, TIME, as_text, is_time
 from oocdata.formats.hdf5.decode import can_decode
 from oocdata.formats.hdf5.description import EMPTY, annotations_of, attributes_of
-from oocdata.formats.hdf5.file import fill_bytes, open_file, translate_errors
+from oocdata.formats.hdf5.file import fill_bytes, translate_errors
 from oocdata.formats.hdf5.filtered import FilteredChunks
-from oocdata.formats.hdf5.links import find_dataset
+from oocdata.formats.hdf5.links import Hdf5Names
 from oocdata.formats.hdf5.storage import filters_of, offset_of
 from oocdata.formats.hdf5.table import ChunkTable
+from oocdata.formats.patterns import Key, key_label
 
 __all__ = ["join_datasets", "read_annotations"]
 
@@ -78,23 +79,13 @@ class _Part(NamedTuple):
     """Size as stored."""
 
 
-def join_datasets(
-    datasets: Iterable[tuple[str, Any]],
-    path: str,
-    axis: Any,
-    *,
-    fill: bool,
-    alone: Callable[[str], Source],
-    key: str,
-    opened: dict[str, Any],
-) -> Source:
-    """Concatenate several datasets of an open file along the first of `axis`.
+def join_datasets(tree: Hdf5Names, key: Key, axis: int | str, *, fill: bool) -> Source:
+    """Concatenate the datasets that a key means along the first of `axis`.
 
-    `datasets` are pairs of a name, and h5py's identifier of the dataset, or of a group that is one
-    array; None if there is none in this file. With `fill`, missing chunks read as the fill value.
-    `alone` opens one dataset on its own by its name. `key` and `opened`, the arguments that open
-    the datasets again, are for the storage. Raises the errors of opening each on its own.
+    With `fill`, missing chunks read as the fill value. Raises the errors of opening each on its
+    own.
     """
+    path = tree.path
     along = 0
     described: list[tuple[tuple[int, ...], np.dtype[Any], str, str]] = []
     kinds: dict[Kind, tuple[Any, list[_Part]]] = {}
@@ -102,25 +93,25 @@ def join_datasets(
     others: dict[int, Source] = {}
     groups: list[Callable[[], Annotations]] = []
     keys: list[str] = []
-    for number, (name, identifier) in enumerate(datasets):
+    for number, (name, found) in enumerate(tree.matches(key)):
         source = None
         if not number:
-            source = alone(name)
+            source = tree.open(name, axis)
             (along,) = axis_numbers(axis, len(source.shape), source.storage())
-        inspected = _inspect(identifier, along, fill, number)
+        inspected = _inspect(found, along, fill, number)
         if inspected is not None:
             kind, part, shape = inspected
             if kind not in kinds and 0 not in shape:
-                kinds[kind] = source or alone(name), []
+                kinds[kind] = source or tree.open(name, axis), []
             first, parts = kinds.get(kind, (None, []))
             if _can_share(first, part, along):
                 parts.append(part)
                 keys.append(name)
                 described.append((shape, first.dtype, path, name))
                 continue
-        others[number] = source = source or alone(name)
+        others[number] = source = source or tree.open(name, axis)
         described.append((source.shape, source.dtype, path, name))
-        if isinstance(identifier, h5g.GroupID):
+        if isinstance(found, Group):
             groups.append(source.storage().annotations)
         else:
             keys.append(name)
@@ -132,7 +123,9 @@ def join_datasets(
         for group in _group_by_grid(parts):
             numbers = [part.number for part in group]
             group_keys = [names[number][1] for number in numbers]
-            shared.append((*_shared_source(first, group, along, group_keys, key), numbers))
+            shared.append(
+                (*_shared_source(first, group, along, group_keys, key_label(key)), numbers)
+            )
     shared += [(other, 0, number) for number, other in others.items()]
     check_same_packing([source for source, *_ in shared])
     each = (Storage("HDF5", path, name, columns=column_names(path, name)) for _, name in names)
@@ -143,9 +136,9 @@ def join_datasets(
     layout = layouts[0] if len(layouts) == 1 else f"stored in {len(layouts)} ways: {layouts[0]}, …"
     changes = {
         "path": path,
-        "key": key,
+        "key": key_label(key),
         "layout": f"{len(names):,} datasets, {layout}",
-        "opened": opened,
+        "opened": tree.arguments(key),
         "part_names": names,
         "episodes": True,
         "annotations": partial(read_annotations, path, tuple(keys), tuple(groups)),
@@ -305,11 +298,8 @@ def read_annotations(
 ) -> Annotations:
     """Return the annotations that all datasets, and groups that are one array, share."""
     annotations = [read() for read in groups]
-    with open_file(path) as file:
+    with Hdf5Names(path, external=True) as tree:  # external links were checked on opening
         for key in keys:
-            with (
-                ExitStack() as opened,
-                translate_errors(path, key),
-            ):  # external links were checked on opening
-                annotations.append(annotations_of(find_dataset(file, key, True, opened)[0]))
+            with translate_errors(path, key), ExitStack() as opened:
+                annotations.append(annotations_of(tree.dataset(key, opened)[0]))
     return common_annotations(annotations)

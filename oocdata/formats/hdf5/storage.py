@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain, islice
 from math import prod
 from typing import Any
 
 import numpy as np
 from h5py import h5d
 
+from oocdata.engines.files import FileVersion
 from oocdata.errors import ExternalDataError, MissingChunkError
 from oocdata.formats.codecs import chunk_grid
 from oocdata.formats.hdf5.file import FILTERS, fill_value, require_filters
@@ -26,8 +28,10 @@ __all__ = [
     "codec_name",
     "filters_of",
     "inspect_stored",
+    "kind_of",
     "missing_error",
     "offset_of",
+    "unwritten_rows",
 ]
 
 _MOST_ROWS_NAMED = 1000
@@ -49,33 +53,66 @@ class Rules:
 class Stored:
     """How a dataset is stored."""
 
-    kind: str  #: ``"contiguous"``, ``"chunked"``, ``"compact"`` or ``"virtual"``
+    kind: str  #: see `kind_of`
     filters: tuple[int, ...] = ()  #: of the dataset, or of the sources of a virtual dataset
-    outside: tuple[str, ...] = ()  #: absolute paths of other files with bytes of the dataset
+    outside: tuple[FileVersion, ...] = ()  #: other files with bytes of the dataset
+
+
+_KINDS = {
+    h5d.CONTIGUOUS: "contiguous",
+    h5d.CHUNKED: "chunked",
+    h5d.COMPACT: "compact",
+    h5d.VIRTUAL: "virtual",
+}
+
+
+def kind_of(dataset: Any) -> str:
+    """Return ``"contiguous"``, ``"chunked"``, ``"compact"`` or ``"virtual"``."""
+    return _KINDS[dataset.id.get_create_plist().get_layout()]
 
 
 def inspect_stored(dataset: Any, rules: Rules) -> Stored:
     """Return how a dataset that is not virtual is stored; see `virtual.inspect_storage`."""
-    plist = dataset.id.get_create_plist()
-    kind = plist.get_layout()
-    if kind == h5d.COMPACT:
-        return Stored("compact")
-    if kind == h5d.CHUNKED:
-        filters = filters_of(plist)
-        require_filters(filters, rules.path, rules.key)
-        if not rules.fill:
-            _check_chunks(dataset, rules)
-        return Stored("chunked", filters)
+    plist, kind = dataset.id.get_create_plist(), kind_of(dataset)
+    filters = filters_of(plist)
+    require_filters(filters, rules.path, rules.key)
     if plist.get_external_count():
         name, offset, _ = plist.get_external(0)
         raise ExternalDataError(
             f"the bytes must lie in an HDF5 file; they begin in {os.fsdecode(name)!r}, at byte "
             f"{offset}. Open that file as raw binary: `dtype`, `shape` and `offset` of `ooc.open`."
         )
-    if not rules.fill and dataset.size and offset_of(dataset.id) is None:
-        rows = range(dataset.shape[rules.axis] if dataset.shape else 1)
-        raise missing_error("all of it was", rows, dataset)
-    return Stored("contiguous")
+    what, ranges = ("", []) if rules.fill else unwritten_rows(dataset, rules.axis)
+    if ranges:
+        rows = islice(chain.from_iterable(ranges), _MOST_ROWS_NAMED)
+        raise missing_error(what, rows, dataset, sum(map(len, ranges)))
+    return Stored(kind, filters)
+
+
+def unwritten_rows(dataset: Any, axis: int) -> tuple[str, list[range]]:
+    """Return what of a dataset was never written, in words, and the rows that it belongs to.
+
+    Chunks are listed only if too few are stored. The bytes of a dataset that is neither chunked nor
+    contiguous are not in question, nor are those in files of other formats.
+    """
+    kind, shape, steps = kind_of(dataset), dataset.shape, dataset.chunks
+    if kind == "contiguous" and dataset.size and offset_of(dataset.id) is None:
+        is_external = dataset.id.get_create_plist().get_external_count()
+        return "all of it was", [] if is_external else [range(shape[axis] if shape else 1)]
+    if kind != "chunked" or not dataset.size:
+        return "", []
+    counts = chunk_grid(shape, steps)
+    total, step = prod(counts), steps[axis]
+    if dataset.id.get_num_chunks() == total:
+        return "", []
+    present = present_chunks(dataset)  # without those beyond the end, left when it shrank
+    along = present.numbers // present.steps[axis] % counts[axis]
+    positions, written = np.unique(along, return_counts=True)
+    complete = positions[written == total // counts[axis]]
+    starts, stops = np.append(0, complete + 1), np.append(complete, counts[axis])
+    pairs = np.stack([starts, stops], axis=1)[starts < stops] * step
+    ranges = [range(start, min(stop, shape[axis])) for start, stop in pairs.tolist()]
+    return f"{total - len(along)} of {total} chunks were", ranges
 
 
 def filters_of(plist: Any) -> tuple[int, ...]:
@@ -101,31 +138,6 @@ def codec_name(dataset: Any) -> str:
         name = FILTERS.get(number, f"filter {number}")
         words.append(f"{name} {values[0]}" if number == 1 and values else name)
     return ", ".join(words) or "none"
-
-
-def _check_chunks(dataset: Any, rules: Rules) -> None:
-    """Raise if a chunk was never written; chunks are listed only if too few are stored."""
-    step, total = dataset.chunks[rules.axis], dataset.shape[rules.axis]
-    counts = chunk_grid(dataset.shape, dataset.chunks)
-    if dataset.id.get_num_chunks() == prod(counts):
-        return
-    present = present_chunks(dataset)
-    along = present.numbers // present.steps[rules.axis] % counts[rules.axis]
-    missing = prod(counts) - len(along)
-    if not missing:  # the other chunks are beyond the end, left when the dataset shrank
-        return
-    positions, written = np.unique(along, return_counts=True)
-    complete = positions[written == prod(counts) // counts[rules.axis]]
-    # Enough positions from the front to find `few` incomplete ones, if there are so many.
-    few = -(-_MOST_ROWS_NAMED // step)
-    front = np.arange(min(counts[rules.axis], len(complete) + few))
-    holes = np.setdiff1d(front, complete, assume_unique=True)[:few]
-    rows = (holes[:, None] * step + np.arange(step)).ravel()
-    count = (counts[rules.axis] - len(complete)) * step
-    if counts[rules.axis] - 1 not in complete[-1:]:
-        count -= counts[rules.axis] * step - total  # the last chunk extends beyond the array
-    what = f"{missing} of {prod(counts)} chunks were"
-    raise missing_error(what, rows[rows < total], dataset, count)
 
 
 def missing_error(

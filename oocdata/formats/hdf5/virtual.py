@@ -8,15 +8,15 @@ Virtual Dataset). So each mapping is checked here, down to the chunks of its sou
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack
 from dataclasses import replace
 from math import prod
 from typing import Any
 
 import numpy as np
-from h5py import h5d, h5s
+from h5py import h5s
 
 from oocdata.box import Ints
+from oocdata.engines.files import FileVersion
 from oocdata.errors import (
     ExternalDataError,
     MissingFileError,
@@ -24,9 +24,9 @@ from oocdata.errors import (
     UnknownFormatError,
     error_location,
 )
-from oocdata.formats.hdf5.file import find_external_file, open_file
-from oocdata.formats.hdf5.links import find_dataset
-from oocdata.formats.hdf5.storage import Rules, Stored, inspect_stored, missing_error
+from oocdata.formats.hdf5.file import find_external_file
+from oocdata.formats.hdf5.links import Hdf5Names
+from oocdata.formats.hdf5.storage import Rules, Stored, inspect_stored, kind_of, missing_error
 
 __all__ = ["inspect_storage"]
 
@@ -39,7 +39,7 @@ def inspect_storage(dataset: Any, rules: Rules) -> Stored:
     The source of every mapping of a virtual dataset is checked too. Files that the rules don't
     allow are not opened. Mappings that overlap, are unlimited, or are nested too deep, are refused.
     """
-    if dataset.id.get_create_plist().get_layout() != h5d.VIRTUAL:
+    if kind_of(dataset) != "virtual":
         return inspect_stored(dataset, rules)
     if rules.depth > _MOST_NESTED:
         raise UnknownFormatError(
@@ -66,12 +66,10 @@ def inspect_storage(dataset: Any, rules: Rules) -> Stored:
             continue
         at = (path, mapping.dset_name)
         if at not in shapes:
-            with ExitStack() as opened:
-                file = dataset.file
-                if path != own_path:
-                    file = opened.enter_context(open_file(path))
+            file = dataset.file if path == own_path else None
+            with Hdf5Names(path, external=rules.external, file=file) as tree:
                 try:
-                    source, _ = find_dataset(file, mapping.dset_name, rules.external, opened)
+                    source, _ = tree.dataset(mapping.dset_name)
                 except MissingKeyError as error:
                     if rules.fill:
                         continue
@@ -85,7 +83,7 @@ def inspect_storage(dataset: Any, rules: Rules) -> Stored:
                 with error_location(home, mapping.dset_name):
                     storage = inspect_storage(source, inner)
             filters.update(dict.fromkeys(storage.filters))
-            outside.update(dict.fromkeys(storage.outside))
+            outside.update(dict.fromkeys(file.path for file in storage.outside))
             if home != own_path:
                 outside[os.path.abspath(home)] = None
         if not rules.fill and not _fits(mapping, shapes[at]):
@@ -94,7 +92,7 @@ def inspect_storage(dataset: Any, rules: Rules) -> Stored:
     holes = _holes(dataset, mappings, rules)
     if len(holes) and not rules.fill:
         raise missing_error("what no source is mapped to was", holes, dataset)
-    return Stored("virtual", tuple(filters), tuple(outside))
+    return Stored("virtual", tuple(filters), tuple(map(FileVersion.of, outside)))
 
 
 def _source_path(own_path: str, mapping: Any, rules: Rules) -> str | None:

@@ -23,9 +23,10 @@ from oocdata.errors import (
     SeveralDatasetsError,
     UnsupportedDtypeError,
 )
-from oocdata.formats.dimensions import SCALED, VALID, Named, data_variables, packing
+from oocdata.formats.dimensions import SCALED, VALID, data_variables, packing
 from oocdata.formats.opening import Missing, refuse_arguments
 from oocdata.formats.packing import decoded
+from oocdata.formats.tree import Array
 from oocdata.formats.xarray.stored import StoredArray, is_loaded, stored_array
 
 __all__ = ["array_of", "open_data_array"]
@@ -76,11 +77,13 @@ def _data(target: Any) -> dict[Any, Any]:
 
     Of a DataTree, those of its root.
     """
-    named = [
-        Named.of(str(name), tuple(map(str, one.dims)), {**one.encoding, **one.attrs})
+    arrays: dict[str, Array | None] = {
+        str(name): Array(
+            one.shape, one.dtype, tuple(map(str, one.dims)), {**one.encoding, **one.attrs}
+        )
         for name, one in target.variables.items()
-    ]
-    data = set(data_variables(named))
+    }
+    data = set(data_variables(arrays))
     return {name: one for name, one in target.data_vars.items() if str(name) in data}
 
 
@@ -252,13 +255,14 @@ def _open_whole(
     stored: StoredArray, axis: int, missing: Missing | None, external: bool
 ) -> Source | None:
     if stored.key is None:
-        from oocdata.formats import zarr
+        from oocdata.formats.zarr import from_array
 
         refuse_arguments("a zarr.Array", external=external)
-        return zarr.from_array(stored.target, axis=axis, missing=missing)
+        return from_array(stored.target, axis=axis, missing=missing)
     from oocdata.formats.hdf5.file import hdf5_library
-    from oocdata.formats.hdf5.opening import open_hdf5
+    from oocdata.formats.hdf5.opening import Hdf5Tree
 
     if not hdf5_library().is_hdf5(stored.target):  # netCDF of version 3
         return None
-    return open_hdf5(stored.target, stored.key, axis=axis, missing=missing, external=external)
+    with Hdf5Tree(stored.target, missing=missing, external=external) as tree:
+        return tree.open(stored.key, axis)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import struct
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -49,7 +50,7 @@ def names_and_attributes(
     return tuple(str(one) if one else "" for one in names), attributes
 
 
-def level_names(attributes: dict[str, Any], level: str, ndim: int) -> tuple[str, ...]:
+def level_names(attributes: Mapping[str, Any], level: str, ndim: int) -> tuple[str, ...]:
     """Return the names of the axes of a level of a picture pyramid; empty if it is none.
 
     `attributes` are those of the group of the levels. Source: OME-Zarr 0.3 to 0.5, "multiscales".

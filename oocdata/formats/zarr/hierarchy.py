@@ -1,4 +1,4 @@
-"""Find the arrays of a Zarr hierarchy in a folder, in an archive, or at a URL."""
+"""Find and open the arrays of a Zarr hierarchy in a folder, in an archive, or at a URL."""
 
 from __future__ import annotations
 
@@ -6,192 +6,179 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from oocdata.errors import (
-    MissingKeyError,
-    UnknownFormatError,
-    UnsupportedDtypeError,
-    error_location,
-)
-from oocdata.formats.anndata import is_one_array, merge_groups
-from oocdata.formats.dimensions import Named, choose_key, data_variables
-from oocdata.formats.patterns import GROUP, Key, children_by_group, find_datasets
+from oocdata.engines.source import Source
+from oocdata.errors import MissingKeyError, UnknownFormatError, error_location
+from oocdata.formats.anndata import Group, merge_groups
+from oocdata.formats.patterns import Key, Missing
+from oocdata.formats.tree import Array, Tree
 from oocdata.formats.zarr.attributes import level_names
 from oocdata.formats.zarr.metadata import ArrayMetadata, load_json, parse_array, unreadable
-from oocdata.formats.zarr.store import Archive, Folder, Store, join
+from oocdata.formats.zarr.opening import open_array
+from oocdata.formats.zarr.store import Archive, Folder, join, store_of
 
-__all__ = ["find_array", "find_arrays", "group_attributes", "list_arrays", "metadata_names"]
+if TYPE_CHECKING:
+    import zarr
 
-_Found: TypeAlias = tuple[str, ArrayMetadata | None]
-"""Key and metadata of an array; metadata None for a group that encodes one (AnnData)."""
-
-
-def list_arrays(store: Store) -> list[str]:
-    """Return the keys of the arrays in a store; ``[""]`` if the store is one array."""
-    if _is_array(store, ""):
-        return [""]
-    if isinstance(store, Archive):
-        files = [name.rpartition("/") for name in store.names]
-        folders = {folder for folder, _, name in files if name in ("zarr.json", ".zarray")}
-        arrays: Iterator[str] = (one for one in folders if _is_array(store, one))
-    elif _node(store, "") is None:
-        raise UnknownFormatError(
-            "a Zarr hierarchy must hold zarr.json, .zarray or .zgroup; there is none of them.",
-            path=store.path,
-        )
-    else:
-        arrays = _walk(store, "", set()) if isinstance(store, Folder) else _listed(store)
-    return merge_groups(arrays, partial(group_attributes, store))
+__all__ = ["ZarrTree", "from_array", "metadata_names"]
 
 
-def group_attributes(store: Store, key: str) -> dict[str, Any] | None:
-    """Return the attributes of a group; None if there is no group."""
-    node = _node(store, key)
-    if node is None or node.is_array:
-        return None
-    if node.version == 3:
+class ZarrTree(Tree):
+    """The arrays of a Zarr hierarchy at a path or URL; `missing` as in `oocdata.open`."""
+
+    def __init__(self, path: str, missing: Missing | None = None) -> None:
+        self.store, self._missing = store_of(path), missing
+        super().__init__(self.store.path)
+
+    def arguments(self, key: Key | None) -> dict[str, Any]:
+        """Return the arguments of `oocdata.open`; see `Tree`."""
+        missing = {} if self._missing is None else {"missing": self._missing}
+        return {**super().arguments(key or None), **missing}
+
+    def names(self) -> list[str]:
+        """Return the keys of the arrays, e.g. ``["a", "b/c"]``; ``[""]`` if there is only one.
+
+        Folders and archives are walked; at a URL the group's consolidated metadata is read.
+        """
+        root = self._node("")
+        if root is not None and root.is_array:
+            return [""]
+        if isinstance(self.store, Archive):
+            files = [name.rpartition("/") for name in self.store.names]
+            folders = {folder for folder, _, name in files if name in ("zarr.json", ".zarray")}
+            nodes = ((folder, self._node(folder)) for folder in folders)
+            arrays: Iterator[str] = (
+                folder for folder, node in nodes if node is not None and node.is_array
+            )
+        elif root is None:
+            raise UnknownFormatError(
+                "a Zarr hierarchy must hold zarr.json, .zarray or .zgroup; there is none of them.",
+                path=self.path,
+            )
+        else:
+            is_folder = isinstance(self.store, Folder)
+            arrays = self._walk("", set()) if is_folder else self._listed()
+        return merge_groups(arrays, self.attributes)
+
+    def below(self, group: str) -> list[str]:
+        """Return the names of a group's children; see `Tree`."""
+        if isinstance(self.store, Folder):
+            return self.store.folders(group.strip("/")) or []
+        return super().below(group)
+
+    def look(self, name: str) -> Any:
+        """Return a `Group`, None, or the metadata file of an array; see `Tree`."""
+        key = name.strip("/")
+        if key and {".", "..", ""} & set(key.split("/")):
+            return None
+        self.store.prefetch(metadata_names(key))
+        return self._found(key)
+
+    def _found(self, key: str) -> _Node | Group | None:
+        """Return an array, or a group with its attributes; None if there is neither."""
+        node = self._node(key)
+        if node is None or node.is_array:
+            return node
         attributes = node.metadata.get("attributes")
-        return attributes if isinstance(attributes, dict) else {}
-    text = store.read(join(key, ".zattrs"))
-    with error_location(store.path, key or None):
-        return load_json(text) if text else {}
+        if node.version == 2:
+            text = self.store.read(join(key, ".zattrs"))
+            with error_location(self.path, key or None):
+                attributes = load_json(text) if text else {}
+        return Group(attributes if isinstance(attributes, dict) else {})
 
+    def array(self, name: str) -> Array | None:
+        """Return the metadata of an array; see `Tree`."""
+        found = self.metadata(name)
+        if found is None:
+            return None
+        return Array(found.shape, found.dtype, found.dimensions, found.annotations.attributes)
 
-def _walk(store: Store, key: str, seen: set[object]) -> Iterator[str]:
-    """Yield the arrays below a group."""
-    if isinstance(store, Folder):
-        status = os.stat(os.path.join(store.path, key))
-        if (status.st_dev, status.st_ino) in seen:  # a symbolic link to a parent
-            return
-        seen.add((status.st_dev, status.st_ino))
-    names = [join(key, name) for name in store.folders(key) or ()]
-    store.prefetch([join(name, file) for name in names for file in _METADATA_FILES])
-    for below in names:
-        node = _node(store, below)
-        if node is not None and node.is_array:
-            yield below
-        elif node is not None:
-            yield from _walk(store, below, seen)
+    def open_array(self, name: str, axis: int | str) -> Source:
+        """Open an array; see `Tree`."""
+        key, metadata = name.strip("/"), self.metadata(name)
+        assert metadata is not None
+        return open_array(self.store, key, metadata, axis, self._missing, self.arguments(key))
 
+    def metadata(self, name: str) -> ArrayMetadata | None:
+        """Return the parsed metadata of an array; None if there is none.
 
-def _listed(store: Store) -> Iterator[str]:
-    """Yield the arrays named in a group's consolidated metadata."""
-    version_3 = store.read("zarr.json")
-    text = version_3 if version_3 is not None else store.read(".zmetadata")
-    with error_location(store.path):
-        group = {} if text is None else load_json(text)
-    nodes = (group.get("consolidated_metadata") or group).get("metadata")
-    if not nodes or not isinstance(nodes, dict):
-        if store.folders("") is not None:
-            yield from _walk(store, "", set())
-            return
-        raise MissingKeyError(
-            "`key` must be given for a group at a URL that has no consolidated metadata, because "
-            "its arrays can't be listed there.",
-            path=store.path,
+        Axes without names have those that the group gives to its levels.
+        """
+        key, node = name.strip("/"), self.look(name)
+        if not isinstance(node, _Node):
+            return None
+        attributes = self.store.read(join(key, ".zattrs")) if node.version == 2 else None
+        with error_location(self.path, key or None):
+            metadata = parse_array(node.metadata, node.version, attributes)
+        if metadata.dimensions or not key:
+            return metadata
+        group, _, level = key.rpartition("/")
+        found = None
+        with suppress(UnknownFormatError):  # the array is read without its group
+            found = self._found(group)
+        levels = found.attributes if isinstance(found, Group) else {}
+        return replace(metadata, dimensions=level_names(levels, level, len(metadata.shape)))
+
+    def _walk(self, key: str, seen: set[object]) -> Iterator[str]:
+        """Yield the arrays below a group."""
+        if isinstance(self.store, Folder):
+            status = os.stat(os.path.join(self.store.path, key))
+            if (status.st_dev, status.st_ino) in seen:  # a symbolic link to a parent
+                return
+            seen.add((status.st_dev, status.st_ino))
+        names = [join(key, name) for name in self.store.folders(key) or ()]
+        self.store.prefetch([join(name, file) for name in names for file in _METADATA_FILES])
+        for below in names:
+            node = self._node(below)
+            if node is not None and node.is_array:
+                yield below
+            elif node is not None:
+                yield from self._walk(below, seen)
+
+    def _listed(self) -> Iterator[str]:
+        """Yield the arrays named in a group's consolidated metadata."""
+        version_3 = self.store.read("zarr.json")
+        text = version_3 if version_3 is not None else self.store.read(".zmetadata")
+        with error_location(self.path):
+            group = {} if text is None else load_json(text)
+        nodes = (group.get("consolidated_metadata") or group).get("metadata")
+        if not nodes or not isinstance(nodes, dict):
+            if self.store.folders("") is not None:
+                yield from self._walk("", set())
+                return
+            raise MissingKeyError(
+                "`key` must be given for a group at a URL that has no consolidated metadata, "
+                "because its arrays can't be listed there.",
+                path=self.path,
+            )
+        for name, node in nodes.items():
+            if version_3 is None and name.endswith(".zarray"):
+                yield name.rpartition("/")[0]
+            elif isinstance(node, dict) and node.get("node_type") == "array":
+                yield name
+
+    def _node(self, key: str) -> _Node | None:
+        """Return the array or group at a key; None if there is none."""
+        self.store.prefetch([join(key, name) for name in _METADATA_FILES])
+        with error_location(self.path, key or None):
+            text = self.store.read(join(key, "zarr.json"))
+            if text is not None:
+                node = load_json(text)
+                version, kind = node.get("zarr_format"), node.get("node_type")
+                if version != 3 or kind not in ("array", "group"):
+                    raise unreadable(
+                        "must have zarr_format 3 and node_type array or group; got "
+                        f"{version!r} and {kind!r}"
+                    )
+                return _Node(kind == "array", 3, node)
+            text = self.store.read(join(key, ".zarray"))
+            if text is not None:
+                return _Node(True, 2, load_json(text))
+        group = any(
+            self.store.read(join(key, name)) is not None for name in (".zgroup", ".zmetadata")
         )
-    for name, node in nodes.items():
-        if version_3 is None and name.endswith(".zarray"):
-            yield name.rpartition("/")[0]
-        elif isinstance(node, dict) and node.get("node_type") == "array":
-            yield name
-
-
-def find_array(store: Store, key: str | None) -> _Found:
-    """Return key and metadata of the array at a key, or of the only array without one.
-
-    If there is none, or more than one, the error lists the arrays. Of a group that encodes an
-    array, metadata is None.
-    """
-    requested = (key or "").strip("/")
-    is_plain = not requested or not {".", "..", ""} & set(requested.split("/"))
-    found = _array_at(store, requested) if is_plain else None
-    if found is not None:
-        return found
-    keys = list_arrays(store)
-    if keys == [""]:
-        raise MissingKeyError(
-            f"`key` must be left out, because the path is an array itself; got {key!r}.",
-            path=store.path,
-        )
-    if not requested and len(keys) > 1:
-        keys = _data_variables(store, keys)
-    name = choose_key(keys, requested or None, store.path)
-    found = _array_at(store, name)
-    if found is None:
-        raise MissingKeyError(
-            "the array must have metadata; it has none.", path=store.path, key=name
-        )
-    return found
-
-
-def find_arrays(store: Store, key: Key) -> Iterator[_Found]:
-    """Yield key and metadata of each array that matches a pattern or a list of keys."""
-    known: dict[str, list[str]] = {}
-
-    def below(group: str) -> list[str]:
-        if isinstance(store, Folder):
-            return store.folders(group.strip("/")) or []
-        if not known:
-            known.update(children_by_group(list_arrays(store)))
-        return known.get(group, [])
-
-    def look(name: str) -> Any:
-        path = name.strip("/")
-        return None if _node(store, path) is None else _array_at(store, path) or GROUP
-
-    for name, found in find_datasets(key, below, look, store.path):
-        yield found or find_array(store, name)
-
-
-def _array_at(store: Store, key: str) -> _Found | None:
-    """Return the array, or the group that encodes one, at a key; None for neither."""
-    metadata = _metadata(store, key)
-    if metadata is None and not is_one_array(group_attributes(store, key)):
-        return None
-    return key, metadata
-
-
-def _data_variables(store: Store, keys: list[str]) -> list[str]:
-    """Return the keys of arrays of data, without coordinates, single numbers and text."""
-    arrays = []
-    for key in keys:
-        try:
-            metadata = _metadata(store, key)
-        except UnsupportedDtypeError:
-            continue
-        except UnknownFormatError:  # opening the array reports the error
-            metadata = None
-        if metadata is None:  # unreadable, or a group that encodes an array
-            arrays.append(Named(key, ()))
-        elif metadata.shape and metadata.dtype.kind != "O":
-            attributes = metadata.annotations.attributes
-            arrays.append(Named.of(key, metadata.dimensions, attributes))
-    return data_variables(arrays) or keys
-
-
-def _metadata(store: Store, key: str) -> ArrayMetadata | None:
-    """Return the metadata of the array at a key; None if there is no array.
-
-    Axes without names have those that the group gives to its levels.
-    """
-    group, _, name = key.rpartition("/")
-    store.prefetch(metadata_names(key))
-    node = _node(store, key)
-    if node is None or not node.is_array:
-        return None
-    attributes = store.read(join(key, ".zattrs")) if node.version == 2 else None
-    with error_location(store.path, key or None):
-        metadata = parse_array(node.metadata, node.version, attributes)
-    if metadata.dimensions or not key:
-        return metadata
-    attributes_of_group = None
-    with suppress(UnknownFormatError):  # the array is read without its group
-        attributes_of_group = group_attributes(store, group)
-    names = level_names(attributes_of_group or {}, name, len(metadata.shape))
-    return replace(metadata, dimensions=names)
+        return _Node(False, 2, {}) if group else None
 
 
 _METADATA_FILES = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
@@ -218,27 +205,30 @@ class _Node(NamedTuple):
     metadata: dict[str, Any]
 
 
-def _node(store: Store, key: str) -> _Node | None:
-    """Return the array or group at a key; None if there is none."""
-    store.prefetch([join(key, name) for name in _METADATA_FILES])
-    with error_location(store.path, key or None):
-        text = store.read(join(key, "zarr.json"))
-        if text is not None:
-            node = load_json(text)
-            version, kind = node.get("zarr_format"), node.get("node_type")
-            if version != 3 or kind not in ("array", "group"):
-                raise unreadable(
-                    "must have zarr_format 3 and node_type array or group; got "
-                    f"{version!r} and {kind!r}"
-                )
-            return _Node(kind == "array", 3, node)
-        text = store.read(join(key, ".zarray"))
-        if text is not None:
-            return _Node(True, 2, load_json(text))
-    group = any(store.read(join(key, name)) is not None for name in (".zgroup", ".zmetadata"))
-    return _Node(False, 2, {}) if group else None
+def from_array(
+    array: zarr.Array[Any], *, axis: int | str = 0, missing: Missing | None = None
+) -> Source:
+    """Read an open ``zarr.Array``, whatever its store; `axis` and `missing` as in `oocdata.open`.
 
+    An array in a ``LocalStore`` is opened again by its path. Any other store is read through
+    zarr-python; the source can be pickled if the store can.
 
-def _is_array(store: Store, key: str) -> bool:
-    node = _node(store, key)
-    return node is not None and node.is_array
+    Examples
+    --------
+    >>> import zarr
+    >>> array = zarr.create_array({}, shape=(10, 3), chunks=(4, 3), dtype="i2")
+    >>> array[:] = 7
+    >>> from_array(array).shape
+    (10, 3)
+    """
+    from zarr.storage import LocalStore
+
+    from oocdata.formats.zarr.user_store import UserStore
+
+    if type(array.store) is LocalStore:
+        return ZarrTree(str(array.store.root), missing).open(array.path, axis)
+    store = UserStore(array)
+    text, attributes = store.metadata()
+    with error_location(store.path, array.path or None):
+        metadata = parse_array(load_json(text), array.metadata.zarr_format, attributes)
+    return open_array(store, array.path, metadata, axis, missing, None)

@@ -23,9 +23,9 @@ from oocdata.errors import (
     UnsupportedDtypeError,
 )
 from oocdata.formats.manifest import Manifest
-from oocdata.formats.opening import format_of, list_datasets
+from oocdata.formats.opening import format_of, list_datasets, tree_of
 from oocdata.formats.paths import is_url
-from oocdata.formats.patterns import is_pattern, matching_keys
+from oocdata.formats.patterns import is_pattern
 from oocdata.tools.check.manifest import TableWriter, manifest_writer
 from oocdata.tools.check.opening import opened
 from oocdata.tools.check.result import KINDS, CheckedDataset, Finding, Health
@@ -185,7 +185,10 @@ class Checks:
                 raise
             self._note(None, Finding(kind_of(error), error.message))
             return []
-        return matching_keys(key, [*filter(None, names)], self._path) if key and names else names
+        if key is None or not names:
+            return names
+        with tree_of(self._path) as tree:
+            return [name for name, _ in tree.matches(key)]
 
     def _check(
         self,

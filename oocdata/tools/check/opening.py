@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -25,15 +23,12 @@ from oocdata.errors import (
     TrailingBytesError,
     TruncatedFileError,
 )
-from oocdata.formats.anndata import is_one_array
-from oocdata.formats.codecs import chunk_grid
 from oocdata.formats.npy import open_npy, open_raw
 from oocdata.formats.opening import Missing, format_of
 from oocdata.formats.paths import open_stream as file_opened
-from oocdata.formats.zarr.hierarchy import find_array
+from oocdata.formats.zarr.hierarchy import ZarrTree
 from oocdata.formats.zarr.objects import Objects
 from oocdata.formats.zarr.shards import reader_of
-from oocdata.formats.zarr.store import store_of
 from oocdata.tools.check.result import Finding
 from oocdata.tools.check.rows import ranges_of
 from oocdata.tools.opening import Opening
@@ -110,52 +105,30 @@ def _opened_hdf5(opening: Opening) -> Opened:
     """Open a dataset; report its unwritten chunks, or the missing files that it refers to."""
     path, key, external = opening.target, opening.key, bool(opening.arguments.get("external"))
     assert key is None or isinstance(key, str)
-    from oocdata.formats.hdf5.file import fill_value, open_file, translate_errors  # slow
-    from oocdata.formats.hdf5.links import choose_dataset, find_dataset, group_attributes
+    from oocdata.formats.hdf5.file import fill_value  # slow
+    from oocdata.formats.hdf5.links import Hdf5Names
+    from oocdata.formats.hdf5.storage import unwritten_rows
 
-    with ExitStack() as stack, translate_errors(path, key):
-        file = stack.enter_context(open_file(path))
-        name = choose_dataset(file) if key is None else f"/{key.strip('/')}"
+    with Hdf5Names(path, external=external) as names:
+        name = names.only_name() if key is None else key
         opening = replace(opening, key=name)
         try:
             return opening.view(), []
         except (MissingChunkError, MissingFileError) as error:
-            if is_one_array(group_attributes(file, name)):
+            if names.is_group(name):  # one that is one array
                 raise
             missing = Finding("missing", error.message)
             missing.add(range(row, row + 1) for row in sorted(set(error.rows or ())))
         view = Opening.of(opening, missing="fill").view()
         (axis,) = view.axes
-        dataset, _ = find_dataset(file, name, external, stack)
+        dataset, _ = names.dataset(name)
         unwritten = Finding("unwritten", "")
-        unwritten.add(_unwritten(dataset, axis))
+        unwritten.add(unwritten_rows(dataset, axis)[1])
         unwritten.reason = (
             f"every chunk must have been written; {unwritten.row_count:,} rows are in chunks that "
             f"were not. They read as the fill value {fill_value(dataset, undefined=0)}."
         )
     return view, [unwritten if unwritten.row_count else missing]
-
-
-def _unwritten(dataset: Any, axis: int) -> Iterator[range]:
-    """Yield the rows that were never written."""
-    from h5py import h5d
-
-    from oocdata.formats.hdf5.storage import offset_of
-    from oocdata.formats.hdf5.table import present_chunks
-
-    plist, shape, steps = dataset.id.get_create_plist(), dataset.shape, dataset.chunks
-    if plist.get_layout() == h5d.CHUNKED:
-        grid = chunk_grid(shape, steps)
-        absent = np.ones(grid, np.bool_)
-        if dataset.size:
-            absent.flat[present_chunks(dataset).numbers] = False
-        other_axes = tuple(other for other in range(len(grid)) if other != axis)
-        along_axis = np.asarray(absent.any(axis=other_axes))
-        yield from ranges_of(along_axis, 0, steps[axis], shape[axis])
-        return
-    is_contiguous = plist.get_layout() == h5d.CONTIGUOUS and not plist.get_external_count()
-    if is_contiguous and dataset.size and offset_of(dataset.id) is None:
-        yield range(shape[axis])
 
 
 def _opened_zarr(opening: Opening) -> Opened:
@@ -166,10 +139,11 @@ def _opened_zarr(opening: Opening) -> Opened:
     member is absent.
     """
     assert opening.key is None or isinstance(opening.key, str)
-    store = store_of(opening.target)
+    tree = ZarrTree(opening.target)
+    store, name = tree.store, tree.only_name() if opening.key is None else opening.key.strip("/")
     missing: Missing = "fill" if store.listable else "error"
-    name, metadata = find_array(store, opening.key)
-    if metadata is None:  # a group that is read as one array
+    metadata = tree.metadata(name)
+    if metadata is None:  # a group that is read as one array, or none
         return Opening.of(opening, missing="error").view(), []
     named = Storage("Zarr", store.path, name or None, dimensions=metadata.dimensions)
     (axis,) = axis_numbers(opening.axis, len(metadata.shape), named)

@@ -21,7 +21,8 @@ from oocdata.blocks import Blocks
 from oocdata.errors import ArgumentError, MismatchedPartsError, SourceError
 from oocdata.formats.opening import list_datasets
 from oocdata.formats.paths import is_url
-from oocdata.formats.patterns import is_pattern, matching_keys
+from oocdata.formats.patterns import children_by_group, expand_pattern, is_pattern
+from oocdata.formats.tree import absolute_name
 from oocdata.tools.info.code import BATCH_SIZE, code_for, columns_of
 from oocdata.tools.info.layouts import Layout, recognise
 from oocdata.tools.opening import OpenArguments, Opening
@@ -245,10 +246,12 @@ def _merged(opening: Opening, keys: list[str | None]) -> tuple[list[Description]
         group, slash, last = name.rpartition("/")
         groups.setdefault(re.sub(r"\d+", "*", group) + slash + last, []).append(name)
     merged, parts = list[Description](), set[str | None]()
+    tree, known = children_by_group(names), {absolute_name(name) for name in names}
     for pattern, members in groups.items():
         if len(members) < _FEWEST_MERGED or not is_pattern(pattern):
             continue
-        if len(matching_keys(pattern, names, "")) == len(members):  # the pattern matches no others
+        matches = expand_pattern(pattern, lambda group: tree.get(group, ()))
+        if len(known.intersection(matches)) == len(members):  # the pattern matches no others
             with suppress(SourceError, ArgumentError):  # their shapes differ
                 merged.append(_describe(replace(opening, key=pattern), brief=True))
                 parts.update(members)

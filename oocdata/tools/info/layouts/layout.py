@@ -2,39 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from math import prod
-from typing import Any, NamedTuple, TypeAlias
-
-import numpy as np
+from typing import Any, TypeAlias
 
 from oocdata.datasets.open import open as open_view
 from oocdata.errors import SourceError
-from oocdata.formats.hdf5.file import hdf5_library, open_file, translate_errors
-from oocdata.formats.opening import format_of, list_datasets
-from oocdata.formats.patterns import children_by_group, natural_key
-from oocdata.formats.zarr.hierarchy import find_array, group_attributes
-from oocdata.formats.zarr.store import store_of
-from oocdata.threads import cached_property
+from oocdata.formats.opening import format_of, tree_of
+from oocdata.formats.patterns import natural_key
+from oocdata.formats.recognising import Format
+from oocdata.formats.tree import Array, Tree
 
 __all__ = [
-    "Array", "Layout", "Listing", "Recogniser", "expect", "lines", "listed", "listing_of", "split",
+    "Layout", "Listing", "Recogniser", "expect", "lines", "listed", "listing_of", "split",
 ]  # fmt: skip
-
-
-class Array(NamedTuple):
-    """The metadata of an array."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    dimensions: tuple[str, ...] = ()
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of one row along the first axis."""
-        return prod(self.shape[1:]) * self.dtype.itemsize
 
 
 def expect(condition: object) -> None:
@@ -43,15 +25,15 @@ def expect(condition: object) -> None:
         raise LookupError("another layout")
 
 
-@dataclass
+@dataclass(frozen=True)
 class Listing:
     """The names and metadata in the first of several files, read on demand."""
 
     target: str  # the target of `oocdata.open` as Python code: a path, a glob or a list
     files: int  # number of files
     path: str  # of the first file
-    kind: str  # "npy", "npz", "hdf5" or "zarr"
-    file: Any = None  # the open HDF5 file
+    kind: Format
+    tree: Tree | None  # the arrays of the first file, which is open; None for a ``.npy``
 
     def root(self, *kinds: str, many_files: bool = False) -> list[str]:
         """Return the names below the root; LookupError for other kinds, or for many files."""
@@ -70,68 +52,36 @@ class Listing:
     def arrays(self, group: str, names: Iterable[str] | None = None) -> dict[str, Array]:
         """Return the metadata of arrays directly below a group, by default of all."""
         names = self.below(group) if names is None else names
-        arrays = {name: self._array(f"{group}/{name}".lstrip("/")) for name in names}
+        arrays = {name: self._array(f"{group}/{name}") for name in names}
         return {name: array for name, array in arrays.items() if array is not None}
-
-    @cached_property
-    def _tree(self) -> dict[str, list[str]]:
-        return children_by_group(name or "" for name in list_datasets(self.path))
-
-    @cached_property
-    def _names(self) -> Any:
-        """The object that looks names up: `NameResolver` for HDF5, the store for Zarr."""
-        if self.kind == "zarr":
-            return store_of(self.path)
-        from oocdata.formats.hdf5.links import NameResolver  # importing h5py is slow
-
-        return NameResolver(self.file)
 
     def below(self, group: str) -> list[str]:
         """Return the names directly below a group in natural order; empty without a group."""
-        path = f"/{group}" if group else ""
-        is_hdf5 = self.kind == "hdf5"
-        names = self._names.below(path) if is_hdf5 else self._tree.get(path, [])
-        return sorted(names, key=natural_key)
+        return sorted(self.tree.below(group) if self.tree else (), key=natural_key)
 
     def _array(self, name: str) -> Array | None:
         """Return the metadata of an array; None if there is none, or NumPy has no such dtype."""
         with suppress(SourceError, TypeError):
-            if self.kind == "hdf5":
-                item = self._names.opened(f"/{name}" if name else "")
-                is_array = isinstance(item, hdf5_library().h5d.DatasetID)
-                return Array(tuple(item.shape or ()), item.dtype) if is_array else None
-            if self.kind == "zarr":
-                item = find_array(self._names, name)[1]
-                return None if item is None else Array(item.shape, item.dtype, item.dimensions)
-            source = open_view(self.path, name or None).source
-            return Array(tuple(source.shape), source.dtype)
+            if self.tree is not None:
+                return self.tree.array(name)
+            source = open_view(self.path).source
+            return Array(source.shape, source.dtype)
         return None
 
-    def attributes(self, name: str) -> dict[str, Any]:
+    def attributes(self, name: str) -> Mapping[str, Any]:
         """Return the attributes of an array or a group; empty if there is neither."""
-        attributes: dict[str, Any] = {}
-        if self.kind == "zarr":
-            attributes.update(group_attributes(self._names, name) or {})
-            with suppress(SourceError):
-                array = find_array(self._names, name)[1]
-                attributes.update({} if array is None else array.annotations.attributes)
-        if self.kind == "hdf5" and self._names.opened(f"/{name}" if name else "") is not None:
-            from oocdata.formats.hdf5.description import attributes_of  # importing h5py is slow
-
-            item = self.file[name or "/"]
-            attributes.update(attributes_of(item, item.attrs))
-        return attributes
+        return {} if self.tree is None else self.tree.attributes(name)
 
 
 @contextmanager
 def listing_of(target: str, paths: Sequence[str]) -> Iterator[Listing]:
     """Open the first of several files, and list it; `target` is the code for all of them."""
-    listing = Listing(target, len(paths), paths[0], str(format_of(paths[0])))
-    if listing.kind != "hdf5":
-        yield listing
+    path, kind = paths[0], format_of(paths[0])
+    if kind == "npy":
+        yield Listing(target, len(paths), path, kind, None)
         return
-    with open_file(listing.path) as listing.file, translate_errors(listing.path):
-        yield listing
+    with tree_of(path, kind) as tree:
+        yield Listing(target, len(paths), path, kind, tree)
 
 
 _FEWEST_TO_SPLIT = 10

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from oocdata.tools.info.layouts.layout import Layout, Listing, expect, lines, listing_of, split
@@ -147,7 +148,7 @@ def _label(listing: Listing, axes: list[str], shape: tuple[int, ...]) -> str:
     return key if fits else ""
 
 
-def _ome_attributes(listing: Listing, group: str) -> dict[str, Any]:
+def _ome_attributes(listing: Listing, group: str) -> Mapping[str, Any]:
     """Return the OME attributes of a group, which version 0.5 stores under ``ome``."""
     attributes = listing.attributes(group)
     inner = attributes.get("ome")

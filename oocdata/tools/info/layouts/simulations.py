@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from oocdata.tools.info.layouts.layout import Array, Layout, Listing, expect, lines, listed, split
+from oocdata.formats.tree import Array
+from oocdata.tools.info.layouts.layout import Layout, Listing, expect, lines, listed, split
 
 __all__ = ["SIMULATIONS"]
 
