@@ -30,6 +30,7 @@ class ZarrTree(Tree):
     def __init__(self, path: str, missing: Missing | None = None) -> None:
         self.store, self._missing = store_of(path), missing
         super().__init__(self.store.path)
+        self._last: tuple[str, _Node | None] | None = None
 
     def arguments(self, key: Key | None) -> dict[str, Any]:
         """Return the arguments of `oocdata.open`; see `Tree`."""
@@ -41,8 +42,8 @@ class ZarrTree(Tree):
 
         Folders and archives are walked; at a URL the group's consolidated metadata is read.
         """
-        root = self._node("")
-        if root is not None and root.is_array:
+        root = self._found("")
+        if isinstance(root, _Node):
             return [""]
         if isinstance(self.store, Archive):
             files = [name.rpartition("/") for name in self.store.names]
@@ -77,7 +78,9 @@ class ZarrTree(Tree):
 
     def _found(self, key: str) -> _Node | Group | None:
         """Return an array, or a group with its attributes; None if there is neither."""
-        node = self._node(key)
+        if self._last is None or self._last[0] != key:  # opening an array asks three times
+            self._last = key, self._node(key)
+        node = self._last[1]
         if node is None or node.is_array:
             return node
         attributes = node.metadata.get("attributes")
