@@ -36,13 +36,17 @@ from oocdata.errors import (
     UnsupportedDtypeError,
 )
 from oocdata.formats.opening import list_datasets
-from oocdata.formats.opening import open_source as open_as_it_is
+from oocdata.formats.zarr import ZarrTree, objects
 from oocdata.formats.zarr import from_array as from_array_as_it_is
-from oocdata.formats.zarr import objects
 from oocdata.formats.zarr.readers import ZarrReader
 from oocdata.testing import sample_array
 
 ARRAY = sample_array((20, 6, 5)) + 1
+
+
+def open_as_it_is(path: str, key: str | None = None, *, axis: int = 0, missing: Any = None) -> Any:
+    """Open an array of Zarr without detecting the format, also in what is damaged."""
+    return ZarrTree(path, missing).open(key, axis)
 
 
 def write(where: Any, array: np.ndarray = ARRAY, **options: Any) -> zarr.Array[Any]:
