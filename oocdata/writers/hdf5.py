@@ -27,8 +27,8 @@ from oocdata.threads import cores, in_order
 from oocdata.writers.codec import NONE, Codec, compress
 from oocdata.writers.disk import write_errors
 from oocdata.writers.flat import FlatStorage
-from oocdata.writers.storage import Storage, pad_chunk, relative, rows_box, split_box
-from oocdata.writers.target import Box, Target
+from oocdata.writers.storage import Place, Storage, pad_chunk, units_of
+from oocdata.writers.target import Target
 
 __all__ = ["Hdf5Storage", "encode_chunk", "filters_of", "open_hdf5_storage"]
 
@@ -126,17 +126,15 @@ class Hdf5Storage:
 
     def write(self, first: int, values: NDArray[Any]) -> None:
         """Encode the chunks of rows in threads, and write each as soon as it is encoded."""
-        box = rows_box(first, values)
-        if self._target.growing and box[0].stop > self._open().shape[0]:
-            self._open().resize(box[0].stop, axis=0)
+        unit, stop = self._target.unit, first + len(values)
+        if self._target.growing and stop > self._open().shape[0]:
+            self._open().resize(stop, axis=0)
 
-        def encode(cell: Box) -> tuple[tuple[int, ...], Any, int]:
-            chunk = pad_chunk(self._target, values[relative(cell, box)])
-            origin = tuple(part.start for part in cell)
-            return origin, *encode_chunk(self._target.codec, chunk)
+        def encode(cell: tuple[Place, NDArray[Any]]) -> tuple[Place, Any, int]:
+            origin = tuple(n * step for n, step in zip(cell[0], unit, strict=True))
+            return origin, *encode_chunk(self._target.codec, pad_chunk(self._target, cell[1]))
 
-        cells = split_box(box, self._target.unit)
-        with closing(in_order(self._threads, encode, cells)) as encoded:
+        with closing(in_order(self._threads, encode, units_of(first, values, unit))) as encoded:
             for origin, data, skipped in encoded:
                 dataset = self._open()
                 with write_errors(self._path, self._target.key):

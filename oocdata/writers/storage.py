@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import product
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.writers.disk import write_errors
-from oocdata.writers.target import Box, Target
+from oocdata.writers.target import Target
 
-__all__ = ["Storage", "open_storage", "pad_chunk", "relative", "rows_box", "split_box"]
+__all__ = ["Place", "Storage", "open_storage", "pad_chunk", "units_of"]
+
+Place: TypeAlias = tuple[int, ...]
+"""The position of a chunk or a shard in the grid of them."""
 
 
 class Storage(Protocol):
@@ -57,44 +60,24 @@ def open_storage(target: Target, path: str, *, resume: bool = False) -> Storage:
         return open_npy_storage(target, path, resume=resume)
 
 
-def rows_box(first: int, values: NDArray[Any]) -> Box:
-    """Return the box of rows from row `first` on.
+def units_of(
+    first: int, values: NDArray[Any], unit: Sequence[int]
+) -> Iterator[tuple[Place, NDArray[Any]]]:
+    """Yield the grid position of each chunk or shard of shape `unit` that rows fill, and its part.
+
+    Row `first` begins a unit; the last units may be incomplete.
 
     Examples
     --------
-    >>> rows_box(4, np.zeros((7, 3)))
-    (slice(4, 11, None), slice(0, 3, None))
+    >>> [(place, part.tolist()) for place, part in units_of(8, np.arange(6), (4,))]
+    [((2,), [0, 1, 2, 3]), ((3,), [4, 5])]
     """
-    return (slice(first, first + len(values)), *(slice(0, n) for n in values.shape[1:]))
-
-
-def split_box(box: Box, step: Sequence[int]) -> Iterator[Box]:
-    """Yield the parts of a box that are in one chunk each, in C order.
-
-    Examples
-    --------
-    >>> [(part.start, part.stop) for part, in split_box((slice(6, 11),), (4,))]
-    [(6, 8), (8, 11)]
-    """
-    axes = []
-    for part, length in zip(box, step, strict=True):
-        starts = range(part.start // length * length, part.stop, length)
-        axes.append([slice(max(at, part.start), min(at + length, part.stop)) for at in starts])
-    return product(*axes)
-
-
-def relative(cell: Box, box: Box) -> Box:
-    """Return the position of a cell relative to the box that contains it.
-
-    Examples
-    --------
-    >>> relative((slice(8, 11),), (slice(4, 11),))
-    (slice(4, 7, None),)
-    """
-    return tuple(
-        slice(part.start - whole.start, part.stop - whole.start)
-        for part, whole in zip(cell, box, strict=True)
-    )
+    starts = [range(0, length, step) for length, step in zip(values.shape, unit, strict=True)]
+    before = first // unit[0]
+    places = product(range(before, before + len(starts[0])), *(range(len(at)) for at in starts[1:]))
+    boxes = product(*([slice(n, n + at.step) for n in at] for at in starts))
+    for place, box in zip(places, boxes, strict=True):
+        yield place, values[box]
 
 
 def pad_chunk(target: Target, values: NDArray[Any]) -> NDArray[Any]:

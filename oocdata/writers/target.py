@@ -5,17 +5,14 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from oocdata.errors import ArgumentError
 from oocdata.writers.codec import NONE, Codec, Format
 
-__all__ = ["Box", "Target", "can_hold", "format_by_suffix", "target_key"]
-
-Box: TypeAlias = tuple[slice, ...]
-"""A box of an array: a slice with start and stop along each axis."""
+__all__ = ["Target", "can_hold", "format_by_suffix", "target_key"]
 
 _SUFFIXES: dict[str, Format] = {".npy": "npy", ".h5": "hdf5", ".hdf5": "hdf5", ".zarr": "zarr"}
 

@@ -24,7 +24,8 @@ from oocdata.stores.answers import Answer, to_source_error
 from oocdata.stores.versions import fetch_small
 from oocdata.writers.codec import Format
 from oocdata.writers.lock import PARTIAL, empty_folder, remove_folder
-from oocdata.writers.target import Box, Target
+from oocdata.writers.storage import Place
+from oocdata.writers.target import Target
 from oocdata.writers.zarr import ZarrStorage
 
 __all__ = ["Upload"]
@@ -167,10 +168,10 @@ class _Uploaded(ZarrStorage):
         for put in earlier:
             put.result()
 
-    def _store(self, box: Box, pieces: Iterable[Any]) -> None:
+    def _store(self, place: Place, pieces: Iterable[Any]) -> None:
         """Start to upload a chunk or a shard."""
         data = b"".join(pieces)
-        address = self._address / "/".join(("c", *self._places(box)))
+        address = self._address / "/".join(("c", *map(str, place)))
         self._puts.append(self._pool.submit(_put, address, data))
 
     def save(self) -> None:

@@ -26,8 +26,8 @@ from oocdata.formats.codecs import codecs
 from oocdata.threads import cores, in_order, in_threads
 from oocdata.writers.codec import NONE, Codec, compress
 from oocdata.writers.disk import sync_folders, write_errors, write_json
-from oocdata.writers.storage import pad_chunk, relative, rows_box, split_box
-from oocdata.writers.target import Box, Target
+from oocdata.writers.storage import Place, pad_chunk, units_of
+from oocdata.writers.target import Target
 
 __all__ = ["ZarrStorage"]
 
@@ -65,23 +65,21 @@ class ZarrStorage:
 
     def write(self, first: int, values: NDArray[Any]) -> None:
         """Write rows, with one file for each of their shards or chunks."""
-        box = rows_box(first, values)
-        units = ((unit, values[relative(unit, box)]) for unit in split_box(box, self._target.unit))
+        units = units_of(first, values, self._target.unit)
         with write_errors(self._folder):
             if self._target.shards is None:
                 in_threads(self._threads, self._write_chunk, units)
                 return
-            for unit, part in units:
+            for place, part in units:
                 with closing(self._shard(part)) as pieces:
-                    self._store(unit, pieces)
+                    self._store(place, pieces)
 
-    def _write_chunk(self, chunk: tuple[Box, NDArray[Any]]) -> None:
-        box, values = chunk
-        self._store(box, [self._encode(values)])
+    def _write_chunk(self, chunk: tuple[Place, NDArray[Any]]) -> None:
+        self._store(chunk[0], [self._encode(chunk[1])])
 
-    def _store(self, box: Box, pieces: Iterable[Any]) -> None:
+    def _store(self, place: Place, pieces: Iterable[Any]) -> None:
         """Write the encoded pieces of a chunk or a shard to its file."""
-        name = self._name(box)
+        name = self._name(place)
         with open(name, "wb") as file:
             file.writelines(pieces)
         self._written.append(name)
@@ -91,17 +89,16 @@ class ZarrStorage:
         shard_shape, chunk_shape = self._target.shards or (), self._target.chunks or ()
         grid = tuple(long // step for long, step in zip(shard_shape, chunk_shape, strict=True))
         index = np.full((*grid, 2), _ABSENT, "<u8")
-        box = tuple(slice(0, length) for length in values.shape)
-        chunks = list(split_box(box, chunk_shape))
         offset = 0
-        encoded = in_order(self._threads, lambda chunk: self._encode(values[chunk]), chunks)
-        with closing(encoded):
-            for chunk, data in zip(chunks, encoded, strict=True):
-                number = tuple(
-                    part.start // step for part, step in zip(chunk, chunk_shape, strict=True)
-                )
+
+        def encode(chunk: tuple[Place, NDArray[Any]]) -> tuple[Place, Any]:
+            return chunk[0], self._encode(chunk[1])
+
+        chunks = units_of(0, values, chunk_shape)
+        with closing(in_order(self._threads, encode, chunks)) as encoded:
+            for place, data in encoded:
                 nbytes = memoryview(data).nbytes
-                index[number] = offset, nbytes
+                index[place] = offset, nbytes
                 offset += nbytes
                 yield data
         yield index.tobytes() + google_crc32c.value(index.tobytes()).to_bytes(4, "little")
@@ -117,20 +114,15 @@ class ZarrStorage:
             return codecs().gzip_encode(raw, level=codec.level)
         return compress(codec, raw, chunk.itemsize)
 
-    def _places(self, box: Box) -> list[str]:
-        """Return the grid position of a chunk or shard, as the parts of its key."""
-        return [str(part.start // step) for part, step in zip(box, self._target.unit, strict=True)]
-
-    def _name(self, box: Box) -> str:
+    def _name(self, place: Place) -> str:
         """Return the path of a chunk or shard, after making its folders."""
-        places = self._places(box)
         # makedirs would also make the array's folder, if it was deleted with its chunks.
         folder = self._folder
-        for part in ("c", *places[:-1]):
+        for part in ("c", *map(str, place[:-1])):
             folder = os.path.join(folder, part)
             with suppress(FileExistsError):
                 os.mkdir(folder)
-        return os.path.join(folder, places[-1])
+        return os.path.join(folder, str(place[-1]))
 
     def save(self) -> None:
         """Flush every written file, and the folders with their names, to the disk."""
