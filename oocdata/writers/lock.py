@@ -70,7 +70,7 @@ class Lock:
         """Make the folder, or reuse the one that another process left, and lock its note."""
         folder = self._placement.folder
         try:
-            os.mkdir(folder)
+            os.mkdir(folder, 0o700)  # the result may be as private as the file that it replaces
         except FileExistsError:
             status = os.lstat(folder)
             is_own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()

@@ -102,27 +102,19 @@ class Placement:
     def place(self) -> None:
         """Flush the result to the disk, and rename it to its final path in one step.
 
-        Raise if something that may not be replaced has appeared there meanwhile.
+        The result gets the permissions of the file that it replaces. Raise if something that may
+        not be replaced has appeared there meanwhile.
         """
         self.check()
+        if os.path.exists(self.path):
+            os.chmod(self.result, stat.S_IMODE(os.stat(self.path).st_mode) | stat.S_IWUSR)
         (sync_folders if self.format == "zarr" else sync_file)(self.result)
         move(self.result, self.path)
         sync_file(os.path.dirname(self.path))
 
     def begin(self) -> None:
-        """Delete the files of an earlier process, and prepare for a new result.
-
-        The lock must be held. The result gets the permissions of the file that it replaces.
-        """
+        """Delete the files of an earlier process; the lock must be held."""
         empty_folder(self.folder)
-        if os.path.exists(self.path):
-            mode = stat.S_IMODE(os.stat(self.path).st_mode)
-            if os.path.isdir(self.path):
-                os.mkdir(self.result, stat.S_IRWXU)
-            else:
-                flags = os.O_CREAT | os.O_WRONLY
-                os.close(os.open(self.result, flags, stat.S_IRUSR | stat.S_IWUSR))
-            os.chmod(self.result, mode | stat.S_IRUSR | stat.S_IWUSR)  # we must be able to write
 
     def remove(self) -> None:
         """Delete the folder in which the result was made."""

@@ -351,10 +351,10 @@ def test_two_processes_that_make_the_folder_at_once(
     one, mkdir = placed(tmp_path / "a.npy"), os.mkdir
     locks: list[Lock] = []
 
-    def late(path: str) -> None:
+    def late(path: str, mode: int) -> None:
         monkeypatch.setattr(os, "mkdir", mkdir)
         locks.append(Lock(one))
-        mkdir(path)
+        mkdir(path, mode)
 
     monkeypatch.setattr(os, "mkdir", late)
     with pytest.raises(SourceError, match="another one"):
