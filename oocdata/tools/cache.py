@@ -9,7 +9,7 @@ from datetime import datetime
 from oocdata.advice.reading import size
 from oocdata.errors import ArgumentError, MissingFileError
 from oocdata.stores.folder import CacheFolder
-from oocdata.tools.report import Report, labelled, table
+from oocdata.tools.report import Report, fields_text, table
 from oocdata.writers.cache import WrittenCache, written_caches
 
 __all__ = ["Cache", "cache"]
@@ -44,14 +44,14 @@ class Cache(Report):
     def __str__(self) -> str:
         limit = "" if self.limit is None else f" of at most {size(self.limit)}"
         dataset_bytes = sum(entry.nbytes for entry in self.datasets)
-        lines = [
-            labelled("folder", self.folder),
-            labelled("objects", f"{self.objects:,}, {size(self.object_bytes)}{limit}"),
-            labelled("datasets", f"{len(self.datasets):,}, {size(dataset_bytes)}"),
+        fields = [
+            ("folder", self.folder),
+            ("objects", f"{self.objects:,}, {size(self.object_bytes)}{limit}"),
+            ("datasets", f"{len(self.datasets):,}, {size(dataset_bytes)}"),
+            ("cleared", None if self.freed is None else size(self.freed)),
+            *(("left", f"{path}: a process is writing it") for path in self.in_use),
         ]
-        if self.freed is not None:
-            lines.append(labelled("cleared", size(self.freed)))
-        lines += [labelled("left", f"{path}: a process is writing it") for path in self.in_use]
+        lines = [fields_text(fields)]
         rows = [
             (entry.made_of, size(entry.nbytes), "all" if entry.whole else "a part",
              f"{datetime.fromtimestamp(entry.used):%Y-%m-%d %H:%M}")

@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -14,7 +15,10 @@ import numpy as np
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Report", "labelled", "plain", "progress", "table", "wrapped"]
+__all__ = [
+    "Report", "counted", "fields_text", "labelled", "plain", "progress", "rows_text", "table",
+    "wrapped",
+]  # fmt: skip
 
 
 def wrapped(text: str, first: str = "", rest: str = "", width: int = 80) -> str:
@@ -38,16 +42,50 @@ def wrapped(text: str, first: str = "", rest: str = "", width: int = 80) -> str:
     )
 
 
-def labelled(label: str, text: str, width: int = 80, indent: int = 11) -> str:
-    """Return a label and a text, wrapped in a column of its own.
+def labelled(label: str, text: str, indent: int = 11) -> str:
+    """Return a label and a text, wrapped in a column of its own to the width of the terminal.
 
     Examples
     --------
-    >>> print(labelled("codec", "shuffle, gzip 4, in chunks of whole rows", width=40))
-    codec      shuffle, gzip 4, in chunks of
-               whole rows
+    >>> print(labelled("codec", "shuffle, gzip 4"))
+    codec      shuffle, gzip 4
     """
-    return wrapped(text, f"{label:<{indent - 1}} ", " " * indent, max(width, 40))
+    width = max(get_terminal_size().columns, 40)
+    return wrapped(text, f"{label:<{indent - 1}} ", " " * indent, width)
+
+
+def fields_text(fields: Iterable[tuple[str, str | None]]) -> str:
+    """Return lines of labels and texts; fields without a text are left out.
+
+    Examples
+    --------
+    >>> print(fields_text([("codec", "gzip 4"), ("advice", "")]))
+    codec      gzip 4
+    """
+    return "\n".join(labelled(label, text) for label, text in fields if text)
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun.
+
+    Examples
+    --------
+    >>> counted(1, "row"), counted(1200, "row")
+    ('1 row', '1,200 rows')
+    """
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def rows_text(shape: Sequence[int], dtype: object) -> str:
+    """Describe an array by its rows; `shape` is ``(rows, *element)``.
+
+    Examples
+    --------
+    >>> rows_text((200, 3, 50), "float32"), rows_text((1,), "int64")
+    ('200 rows of (3, 50) float32', '1 row of int64')
+    """
+    element = f"{tuple(shape[1:])} " if len(shape) > 1 else ""
+    return f"{counted(shape[0], 'row')} of {element}{dtype}"
 
 
 def table(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from oocdata.advice import size
-from oocdata.tools.report import Report, labelled, wrapped
+from oocdata.tools.report import Report, counted, labelled, rows_text, wrapped
 
 __all__ = ["KINDS", "NOTES", "CheckedDataset", "Finding", "Health"]
 
@@ -80,9 +80,7 @@ class CheckedDataset:
     nbytes: int  # of all rows, in memory
 
     def __str__(self) -> str:
-        rows, element = self.shape[0], self.shape[1:]
-        of = f"{element} {self.dtype}" if element else self.dtype
-        return f"{_title(self)}: {rows:,} row{'s' * (rows != 1)} of {of}, {size(self.nbytes)}"
+        return f"{_title(self)}: {rows_text(self.shape, self.dtype)}, {size(self.nbytes)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +135,9 @@ class Health(Report):
         faults = _faults(self.findings)
         if faults:
             kinds = ", ".join(dict.fromkeys(finding.kind for finding in faults))
-            lines.append(f"{len(faults):,} finding{'s' * (len(faults) > 1)}: {kinds}.")
+            lines.append(f"{counted(len(faults), 'finding')}: {kinds}.")
         if healthy or not faults:
-            count = f"{len(healthy):,} dataset{'s' * (len(healthy) != 1)}"
-            lines.append(f"Nothing wrong with {count}.")
+            lines.append(f"Nothing wrong with {counted(len(healthy), 'dataset')}.")
         return "\n".join(lines)
 
 
@@ -157,7 +154,7 @@ def _lines(findings: Sequence[Finding], with_title: bool = False) -> Iterator[st
     for finding in findings[:_MOST_LISTED]:
         count = finding.row_count
         reason = f"{_title(finding)}: {finding.reason}" if with_title else finding.reason
-        rows = f"{count:,} row{'s' * (count != 1)}: {_ranges_text(finding.rows)}"
+        rows = f"{counted(count, 'row')}: {_ranges_text(finding.rows)}"
         for number, text in enumerate((rows, reason) if count else (reason,)):
             yield labelled("" if number else f"  {finding.kind}", text, indent=14)
     if len(findings) > _MOST_LISTED:

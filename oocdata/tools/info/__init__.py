@@ -26,7 +26,7 @@ from oocdata.formats.tree import absolute_name
 from oocdata.tools.info.code import BATCH_SIZE, code_for, columns_of
 from oocdata.tools.info.layouts import Layout, recognise
 from oocdata.tools.opening import OpenArguments, Opening
-from oocdata.tools.report import Report, labelled, table
+from oocdata.tools.report import Report, fields_text, labelled, table
 
 __all__ = ["Contents", "Description", "Unopened", "contents"]
 
@@ -77,9 +77,8 @@ class Description:
     @property
     def facts(self) -> str:
         """The printed lines, without the code."""
-        lines = [_labelled(label, text) for label, text in self._fields() if text]
         commands = [f"{'':11}{advice.command}" for advice in self.advice if advice.command]
-        return "\n".join([*lines, *commands])
+        return "\n".join([fields_text(self._fields()), *commands])
 
     def _fields(self) -> Iterator[tuple[str, str | None]]:
         rows, element = " × ".join(f"{length:,}" for length in self.sample_shape), self.shape[1:]
@@ -87,7 +86,7 @@ class Description:
         if self.stored_bytes and self.stored_bytes < self.memory_bytes:
             stored += f", {self.stored_bytes / self.memory_bytes:.0%} of its size in memory"
         in_storage = f"chunks of ({self.chunk_rows},"
-        is_plain = self.chunk_rows == 1 or self.storage.startswith(in_storage)
+        is_plain = self.chunk_rows <= 1 or self.storage.startswith(in_storage)
         yield "format", self.format + (f", dataset {self.key}" if self.key else "")
         yield "files", self.path if self.files > 1 else None
         of = " of fields" if self.dtype.startswith(("[", "{")) else ""
@@ -144,7 +143,7 @@ class Contents(Report):
             largest = max(self.described, key=lambda description: description.memory_bytes)
             key = (layout and layout.whole) or largest.key
             example = shlex.join(["oocdata", "info", f"{as_typed(self.path)}::{key}"])
-            advice = [_labelled("advice", advice.text) for advice in largest.advice]
+            advice = [labelled("advice", advice.text) for advice in largest.advice]
             parts += [self._table(), *advice]
             parts.append(f"Name one to see how it will be read: {example}")
         unopened: dict[str, list[str]] = {}
@@ -154,7 +153,7 @@ class Contents(Report):
         lines = []
         for reason, keys in unopened.items():
             more = f" and {len(keys) - _MOST_NAMED:,} more" if len(keys) > _MOST_NAMED else ""
-            lines.append(_labelled(f"  {', '.join(keys[:_MOST_NAMED])}{more}:", reason, 6))
+            lines.append(labelled(f"  {', '.join(keys[:_MOST_NAMED])}{more}:", reason, 6))
         if lines:
             parts.append("\n".join(["Can't be opened:", *lines]))
         if self.others:
@@ -176,10 +175,6 @@ class Contents(Report):
             for entry in self.described
         ]
         return table(header, rows, (0, 1, 2, 4), get_terminal_size().columns)
-
-
-def _labelled(label: str, text: str, indent: int = 11) -> str:
-    return labelled(label, text, get_terminal_size().columns, indent)
 
 
 def _indented(code: tuple[str, ...]) -> str:

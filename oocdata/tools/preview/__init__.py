@@ -27,7 +27,7 @@ from oocdata.tools.preview.reading import (
 )
 from oocdata.tools.preview.scale import COLOUR, Panel, Scale, panels_of
 from oocdata.tools.preview.sheet import FILMS, film, sheet
-from oocdata.tools.report import Report, labelled
+from oocdata.tools.report import Report, counted, fields_text, rows_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -59,16 +59,17 @@ class Preview(Report):
         if len(set(axes.values())) == 1:
             axes = {"": next(iter(axes.values()))}
         noun = "row" if single and self.labels[0].startswith("row") else "element"
-        number = f"{len(first_rows):,} {noun}{'s' * (len(first_rows) > 1)}"
-        fields = [
-            ("file", self.name),
-            ("array", self.array),
-            *(("axes", f"{name}: {text}" if name else text) for name, text in axes.items()),
-            ("shown", f"{number}{':' if single else ', from rows'} {listed(first_rows)}"),
-            *(("note", note) for note in self.notes),
-            *(("scale", _scale_text(scale)) for scale in self.scales),
-        ]
-        return "\n".join(labelled(label, text) for label, text in fields)
+        number = counted(len(first_rows), noun)
+        return fields_text(
+            [
+                ("file", self.name),
+                ("array", self.array),
+                *(("axes", f"{name}: {text}" if name else text) for name, text in axes.items()),
+                ("shown", f"{number}{':' if single else ', from rows'} {listed(first_rows)}"),
+                *(("note", note) for note in self.notes),
+                *(("scale", _scale_text(scale)) for scale in self.scales),
+            ]
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return a dict of everything but the pictures, for ``json.dumps``."""
@@ -209,12 +210,10 @@ def preview(
 def _array(dataset: Dataset) -> str:
     """Describe the shape and dtype of a dataset."""
     arrays = list(map(str, leaves(dataset.spec)))
-    number, many = f"{len(dataset):,}", "s" * (len(dataset) > 1)
     if isinstance(dataset, View):
-        if not dataset.element:
-            return f"{number} number{many}, {dataset.dtype}"
-        return f"{number} row{many} of {arrays[0]}"
+        return rows_text(dataset.shape, dataset.dtype)
+    if len(arrays) == 2 and len(set(arrays)) == 1:
+        return f"{counted(len(dataset), 'pair')} of {arrays[0]}"
     if len(arrays) > 1 and len(set(arrays)) == 1:
-        kind = f"pair{many}" if len(arrays) == 2 else f"element{many} of {len(arrays)} arrays"
-        return f"{number} {kind} of {arrays[0]}"
-    return f"{number} element{many} of {' and '.join(arrays)}"
+        return f"{counted(len(dataset), 'element')} of {len(arrays)} arrays of {arrays[0]}"
+    return f"{counted(len(dataset), 'element')} of {' and '.join(arrays)}"

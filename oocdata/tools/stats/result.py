@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.errors import ArgumentError
-from oocdata.tools.report import Report, labelled, table
+from oocdata.tools.report import Report, fields_text, rows_text, table
 from oocdata.tools.stats.moments import Summary
 from oocdata.tools.stats.scaling import Scaling
 
@@ -142,12 +142,9 @@ class Stats(Report):
     # Text ----------------------------------------------------------------------------------------
 
     def __str__(self) -> str:
-        element = self.shape[1:]
         rows = self.rows
         constant = [f"{row:,}" for row in rows.constant_shown]
         pairs = [f"{row:,} (as {earlier:,})" for row, earlier in rows.repeats_shown]
-        many = "s" * (self.shape[0] != 1)
-        size = f"{self.shape[0]:,} " + (f"row{many} of {element}" if element else f"number{many}")
         guessed = len(self.shape) > 1 and self.axis_reason != "as given"
         channels = f"{len(self.channels.count):,}, along axis {self.axis} ({self.axis_reason})"
         channels = f"none: {self.axis_reason}" if self.axis is None else channels
@@ -159,7 +156,7 @@ class Stats(Report):
                 f"statistics below are of the other {overall.finite:,}"
             )
         fields = [
-            ("array", f"{self.name}: {size} {self.dtype}"),
+            ("array", f"{self.name}: {rows_text(self.shape, self.dtype)}"),
             ("read", self.read),
             ("packed", self.packed and f"{self.packed}: statistics are of the numbers as stored"),
             ("channels", channels + ". To change: --channels AXIS (channels= in Python)" * guessed),
@@ -170,9 +167,8 @@ class Stats(Report):
                 self._rows_text(rows.repeats, "bit for bit the same as an earlier row", pairs),
             ),
         ]
-        lines = [labelled(label, text) for label, text in fields if text]
         divisor = "std is that of the population (divided by n)."
-        return "\n".join([*lines, "", self._table(), "", divisor])
+        return "\n\n".join([fields_text(fields), self._table(), divisor])
 
     def _rows_text(self, count: int | None, property_text: str, rows: list[str]) -> str:
         if count is None:
