@@ -211,10 +211,9 @@ def test_the_disk_is_read_once_from_end_to_end(
     read: list[tuple[str, int, int]] = []
     once = limits._read
 
-    def noting(path: str, offset: int, buffer: bytearray) -> int:
-        got = once(path, offset, buffer)
-        read.append((path, offset, got))
-        return got
+    def noting(block: tuple[str, int]) -> int:
+        read.append((*block, once(block)))
+        return read[-1][2]
 
     monkeypatch.setattr(limits, "_BLOCK", 5000)
     monkeypatch.setattr(limits, "_read", noting)
@@ -263,7 +262,7 @@ def test_the_text_and_the_json() -> None:
         "Measured in 3 s, within 1.0 MiB of memory.",
         "",
         "limit of the machine  MB/s  spread  elements/s",
-        "decoding                 0     67%          25",
+        "decoder                  0     67%          25",
         "disk                     0     67%           2",
         "",
         "order         batch  reader  elements/s  spread  decoded  of the limit",

@@ -7,10 +7,9 @@ server may have other caches, which can't be emptied from here.
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from itertools import chain, islice
 from math import prod
 from operator import itemgetter
@@ -23,6 +22,7 @@ import numpy as np
 from oocdata.box import Extent
 from oocdata.datasets.dataset import Dataset
 from oocdata.engines.cache import cache
+from oocdata.threads import in_order
 from oocdata.tools.profile.pacing import Measure
 
 __all__ = ["MEMORY", "Files", "decoding", "disk_reading", "files_of"]
@@ -111,13 +111,14 @@ def decoding(dataset: Dataset) -> Limited | None:
     origins = np.stack(np.unravel_index(numbers, grid), axis=1) * np.array(chunk)
     out = np.empty((len(origins), *chunk), source.dtype)
 
-    def work(_: int) -> int:
-        cache.forget()
-        source.read(origins, Extent.of(chunk), out)
-        return out.nbytes
+    def decoded() -> Iterator[int]:
+        while True:
+            cache.forget()
+            source.read(origins, Extent.of(chunk), out)
+            yield out.nbytes
 
     nbytes = sum(prod(source.shape) * source.dtype.itemsize for source in dataset.sources())
-    return (lambda seconds, _: _together(work, 1, seconds)), nbytes / len(dataset)
+    return (lambda seconds, _: _rate(decoded(), seconds)), nbytes / len(dataset)
 
 
 def disk_reading(files: Files, dataset: Dataset) -> Limited:
@@ -125,19 +126,15 @@ def disk_reading(files: Files, dataset: Dataset) -> Limited:
 
     Every block is read at most once in a round.
     """
-    buffers = [bytearray(_BLOCK) for _ in range(_IN_FLIGHT)]
 
     def measure(seconds: float, number: int) -> float:
         files.drop()
         blocks = ((path, at) for path, size in files.items() for at in range(0, size, _BLOCK))
-        lock = threading.Lock()
-
-        def work(thread: int) -> int | None:
-            with lock:
-                block = next(blocks, None)
-            return None if block is None else _read(*block, buffers[thread])
-
-        return _together(work, _IN_FLIGHT, seconds)
+        with (
+            ThreadPoolExecutor(_IN_FLIGHT, "oocdata-limit") as threads,
+            closing(in_order(threads, _read, blocks, _IN_FLIGHT + 1)) as reads,
+        ):
+            return _rate(reads, seconds)
 
     stored = 0
     for source in dataset.sources():
@@ -146,29 +143,18 @@ def disk_reading(files: Files, dataset: Dataset) -> Limited:
     return measure, max(1, stored) / len(dataset)
 
 
-def _read(path: str, offset: int, buffer: bytearray) -> int:
+def _read(block: tuple[str, int]) -> int:
+    path, offset = block
     with open(path, "rb", buffering=0) as file:
         file.seek(offset)
-        return file.readinto(buffer)
+        return len(file.read(_BLOCK))
 
 
-def _together(work: Callable[[int], int | None], threads: int, seconds: float) -> float:
-    """Repeat ``work(thread)`` in threads until time is over or it returns None; return bytes/s."""
-    began, end = perf_counter(), [perf_counter() + seconds]
-
-    def repeat(thread: int) -> int:
-        done = 0
-        while not done or perf_counter() < end[0]:  # at least once, so that no limit is 0
-            nbytes = work(thread)
-            if nbytes is None:
-                break
-            done += nbytes
-        return done
-
-    with ThreadPoolExecutor(threads, "oocdata-limit") as pool:
-        try:
-            done = sum(pool.map(repeat, range(threads)))
-        except BaseException:  # after Ctrl-C, the pool waits for its threads: let them end now
-            end[0] = began
-            raise
+def _rate(works: Iterable[int], seconds: float) -> float:
+    """Work until time is over, at least once, so that no limit is 0; return bytes a second."""
+    began, done = perf_counter(), 0
+    for nbytes in works:
+        done += nbytes
+        if perf_counter() >= began + seconds:
+            break
     return done / max(perf_counter() - began, 1e-9)

@@ -7,9 +7,9 @@ from statistics import median
 from typing import Any
 
 from oocdata.advice import Advice, size
-from oocdata.tools.report import Report, table, wrapped
+from oocdata.tools.report import Report, counted, table, wrapped
 
-__all__ = ["LIMITS", "Bench", "Limit", "Way"]
+__all__ = ["Bench", "Limit", "Way"]
 
 _STATES = {
     "warm": "The page cache was left as it is (--cold: dropped before each epoch).",
@@ -17,9 +17,6 @@ _STATES = {
     "memory": "The data are not in a local file, so neither warm nor cold.",
     "store": "The data are in a store: each epoch fetches them again.",
 }
-
-LIMITS = {"decoder": "decoding", "disk": "disk"}
-"""Titles of the limits, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +85,8 @@ class Bench(Report):
 
     def __str__(self) -> str:
         stored = "" if self.stored_bytes is None else f", {size(self.stored_bytes)} stored"
-        noun = "element" if self.elements == 1 else "elements"
         head = [
-            f"{self.name}: {self.elements:,} {noun} of {self.element}",
+            f"{self.name}: {counted(self.elements, 'element')} of {self.element}",
             f"{self.format}, {self.storage}, codec {self.codec}{stored}",
             _STATES[self.cache],
             *self.notes,
@@ -99,7 +95,7 @@ class Bench(Report):
         limits = table(
             ["limit of the machine", "MB/s", "spread", "elements/s"],
             [
-                (LIMITS[one.name], f"{one.rate / 1e6:,.0f}", _spread(one), f"{one.elements:,.0f}")
+                (one.name, f"{one.rate / 1e6:,.0f}", _spread(one), f"{one.elements:,.0f}")
                 for one in self.limits
             ],
         )
@@ -117,7 +113,7 @@ class Bench(Report):
         reached = f"{best.order} is the fastest"
         if bound:
             share = min(1.0, best.rate / bound.elements)
-            reached = f"{best.order} reaches {share:.0%} of its limit ({LIMITS[bound.name]})"
+            reached = f"{best.order} reaches {share:.0%} of its limit ({bound.name})"
         advice = [str(advice) for advice in self.advice]
         advice = advice or [wrapped(f"Nothing stands out: {reached}.", "- ", "  ")]
         blocks = map(wrapped, head), [limits] if bound else [], [ways], ["what to change", *advice]
