@@ -148,8 +148,9 @@ def errors(context: typer.Context, verbose: bool) -> Iterator[None]:
 
 def _message_and_code(error: BaseException, context: typer.Context) -> tuple[str, int]:
     """Return the message of an error and the exit code."""
+    notes = [note for note in getattr(error, "__notes__", ()) if "\n" not in note]
     if isinstance(error, KeyboardInterrupt):
-        return "stopped.", 130
+        return " ".join(["stopped.", *notes]), 130
     if not isinstance(error, OocdataError | OSError | MemoryError):
         return (
             f"unexpected {type(error).__name__}: {error}. This should not happen: run it again "
@@ -161,7 +162,6 @@ def _message_and_code(error: BaseException, context: typer.Context) -> tuple[str
     if isinstance(error, OSError) and not isinstance(error, OocdataError) and error.strerror:
         where = "" if error.filename is None else f": '{error.filename}'"
         message = f"{error.strerror}{where}."
-    notes = [note for note in getattr(error, "__notes__", ()) if "\n" not in note]
     # If a file is too short, the arguments are not wrong.
     is_wrong_call = several or isinstance(error, ArgumentError | PositionError)
     code = 2 if is_wrong_call and not isinstance(error, EmptyError) else 1

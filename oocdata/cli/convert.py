@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Annotated, Any
 
 import typer
@@ -108,10 +107,6 @@ def convert(
         return
     try:
         done = carry_out(plan, progress=not quiet)
-    except KeyboardInterrupt:
-        if os.path.isdir(plan.placement.folder):
-            typer.echo("oocdata: the same command continues from here.", err=True)
-        raise
     except DamagedChunkError as error:
         if error.path != plan.placement.path:  # a chunk of the source is damaged
             raise

@@ -25,7 +25,7 @@ from oocdata.memory import DEFAULT_MEMORY, lowered_limit
 from oocdata.tools import passes
 from oocdata.tools.convert import convert
 from oocdata.tools.convert import execution as convert_execution
-from oocdata.tools.convert.metadata import metadata_for
+from oocdata.tools.convert.metadata import target_for
 from oocdata.tools.convert.planning import plan_of
 
 pytestmark = pytest.mark.usefixtures("no_waiting_for_the_disk")
@@ -360,7 +360,7 @@ def test_attributes_that_hdf5_can_not_hold_are_named(tmp_path: Path) -> None:
     }  # fmt: skip
     zarr.create_array(tmp_path / "a.zarr", shape=(3,), dtype="i4", attributes=attributes)[:] = 1
     done = convert(tmp_path / "a.zarr", tmp_path / "b.h5")
-    assert sorted(done.plan.metadata.lost) == ["long", "mixed", "ragged", "zero"]
+    assert sorted(done.plan.target.lost) == ["long", "mixed", "ragged", "zero"]
     with h5py.File(tmp_path / "b.h5") as file:
         assert sorted(file["data"].attrs) == ["good", "text", "words"]
 
@@ -384,9 +384,9 @@ def test_names_of_axes_of_which_some_places_are_left_out(
         for axis, name in enumerate("abc"):
             dataset.dims[axis].label = name
     view = ooc.open(tmp_path / "a.h5")[:, :, ::7]
-    assert metadata_for(view, "zarr").dimension_names == ("a", "b", "c")
+    assert target_for(view, "zarr").dimension_names == ("a", "b", "c")
     view = ooc.open(tmp_path / "a.h5", axis=1)[:, ::-1, ::7]
-    assert metadata_for(view, "zarr").dimension_names == ("b", "a", "c")
+    assert target_for(view, "zarr").dimension_names == ("b", "a", "c")
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import oocdata as ooc
 from oocdata.engines.source import Storage
 from oocdata.tools.check import check
 from oocdata.tools.convert import convert
-from oocdata.tools.convert.metadata import metadata_for
+from oocdata.tools.convert.metadata import target_for
 
 xarray = pytest.importorskip("xarray")
 
@@ -58,7 +58,7 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 def test_packed_numbers_stay_packed(source: Path, target: Path) -> None:
     done = convert(source, target, key="u", to_key="u", verify=True)
-    assert done.plan.metadata.lost == ()
+    assert done.plan.target.lost == ()
     assert done.plan.target.dimension_names == NAMES
     if target.suffix == ".h5":
         with h5py.File(target) as file:
@@ -85,23 +85,23 @@ def test_decoded_numbers_are_not_decoded_again(
     assert done.plan.target.dimension_names == ("lat", "time", "lon")
     assert dict(done.plan.target.attributes) == {"units": "K"}
     # They bound the packed numbers.
-    assert done.plan.metadata.lost == ("valid_range",)
+    assert done.plan.target.lost == ("valid_range",)
 
 
 def test_numbers_in_mappings_that_json_lacks_are_text(tmp_path: Path) -> None:
     given = {"limits": {"low": -np.inf, "high": [None, np.nan]}}
     zarr.create_array(tmp_path / "a.zarr", data=VALUES, attributes=given)
     done = convert(tmp_path / "a.zarr", tmp_path / "b.zarr")
-    assert done.plan.metadata.lost == ()
+    assert done.plan.target.lost == ()
     wanted = {"limits": {"low": "-Infinity", "high": [None, "NaN"]}}
     assert dict(zarr.open_array(tmp_path / "b.zarr").attrs) == wanted
 
 
 def test_names_of_what_is_left_of_a_decoded_array(source: Path) -> None:
     view = ooc.open(read(source).isel(lat=1), axis="lon")
-    assert metadata_for(view, "zarr").dimension_names == ("lon", "time")
-    assert metadata_for(view[2:, 3], "zarr").dimension_names == ("lon",)
-    assert metadata_for(ooc.open(source, "u")[:, 1], "hdf5").dimension_names == ("time", "lon")
+    assert target_for(view, "zarr").dimension_names == ("lon", "time")
+    assert target_for(view[2:, 3], "zarr").dimension_names == ("lon",)
+    assert target_for(ooc.open(source, "u")[:, 1], "hdf5").dimension_names == ("time", "lon")
 
 
 @pytest.mark.parametrize("dtype", ["i2", "f4", "f8"])
@@ -144,10 +144,10 @@ def test_a_missing_value_that_the_dtype_can_not_hold(tmp_path: Path, target: Pat
             axis.label = name
     view = ooc.open(tmp_path / "a.h5")
     done = convert(view.astype("u1"), target, to_key="u", overwrite=True)
-    assert done.plan.metadata.lost == ("_FillValue", "missing_value")
+    assert done.plan.target.lost == ("_FillValue", "missing_value")
     assert_array_equal(read(target).values, [[[1, 2]]])
     done = convert(view.astype("f4"), target, to_key="u", overwrite=True)
-    assert_array_equal(dict(done.plan.metadata.attributes)["missing_value"], [-9, 3])
+    assert_array_equal(dict(done.plan.target.attributes)["missing_value"], [-9, 3])
 
 
 def test_the_sign_of_numbers_in_another_dtype(tmp_path: Path, target: Path) -> None:
@@ -161,7 +161,7 @@ def test_the_sign_of_numbers_in_another_dtype(tmp_path: Path, target: Path) -> N
     view = ooc.open(path, "u")
     for dtype in ("i2", "f4"):
         done = convert(view.astype(dtype), target, to_key="u", overwrite=True)
-        assert set(done.plan.metadata.lost) == {"_Unsigned", "scale_factor", "_FillValue"}
+        assert set(done.plan.target.lost) == {"_Unsigned", "scale_factor", "_FillValue"}
         assert_array_equal(read(target).values, np.asarray(view))
 
 
@@ -171,11 +171,11 @@ def test_attributes_that_parts_do_not_share(tmp_path: Path, target: Path) -> Non
         write(tmp_path / "b.nc", history="b", nan=np.nan, levels=[1, 2], extra=1),
     ]
     done = convert(ooc.open(paths, "u").astype("f4"), target, to_key="u")
-    assert done.plan.metadata.lost == ("history", "extra")
+    assert done.plan.target.lost == ("history", "extra")
     assert_array_equal(read(target).values, np.concatenate([VALUES, VALUES]))
     assert read(target).attrs["units"] == "K"
     data = xarray.open_dataset(paths[1])["u"].rename(lat="y")
-    other = metadata_for(ooc.open([xarray.open_dataset(paths[0])["u"].load(), data.load()]), "zarr")
+    other = target_for(ooc.open([xarray.open_dataset(paths[0])["u"].load(), data.load()]), "zarr")
     assert other.dimension_names == ("time", None, "lon")  # what is true of both
 
 
@@ -231,13 +231,13 @@ def test_packed_numbers_of_a_source_that_says_no_more(tmp_path: Path, target: Pa
         def storage(self) -> Storage:
             return Storage("mine", packed="scale_factor 0.5, _FillValue -9")
 
-    assert metadata_for(ooc.open(Own()), "zarr").lost == ("scale_factor", "_FillValue")
+    assert target_for(ooc.open(Own()), "zarr").lost == ("scale_factor", "_FillValue")
 
 
 def test_verified_rows_have_their_attributes(tmp_path: Path) -> None:
     path = write(tmp_path / "a.nc")
     check(path, "u", write_manifest=True)
-    assert "units" in dict(metadata_for(ooc.open(path, "u", verify=True), "zarr").attributes)
+    assert "units" in dict(target_for(ooc.open(path, "u", verify=True), "zarr").attributes)
 
 
 def test_attributes_called_like_those_of_scales(tmp_path: Path, target: Path) -> None:
@@ -247,10 +247,10 @@ def test_attributes_called_like_those_of_scales(tmp_path: Path, target: Path) ->
         file["x"] = np.arange(4.0)
         file["x"].make_scale("x")
         file["x"].attrs["units"] = "m"
-    found = metadata_for(ooc.open(tmp_path / "a.h5", "u"), "zarr")
+    found = target_for(ooc.open(tmp_path / "a.h5", "u"), "zarr")
     assert dict(found.attributes) == {"CLASS": "IMAGE", "NAME": "mine"}
     assert found.lost == ("unread",)
-    assert dict(metadata_for(ooc.open(tmp_path / "a.h5", "x"), "zarr").attributes) == {"units": "m"}
+    assert dict(target_for(ooc.open(tmp_path / "a.h5", "x"), "zarr").attributes) == {"units": "m"}
 
 
 def test_attributes_of_a_dataset_of_other_files_that_is_being_read(tmp_path: Path) -> None:
@@ -263,13 +263,13 @@ def test_attributes_of_a_dataset_of_other_files_that_is_being_read(tmp_path: Pat
         made.attrs.update({"units": "K", "höhe": 1})
     view = ooc.open(tmp_path / "a.h5", external=True)
     view.take([0])
-    assert dict(metadata_for(view, "hdf5").attributes) == {"höhe": 1, "units": "K"}
+    assert dict(target_for(view, "hdf5").attributes) == {"höhe": 1, "units": "K"}
 
 
 def test_the_unit_of_dates_is_not_lost_without_a_word(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.arange(9).astype("M8[D]"))
     done = ooc.convert(tmp_path / "a.npy", tmp_path / "b.h5")
-    assert done.plan.metadata.lost == ("the unit of its dates (datetime64[D])",)
+    assert done.plan.target.lost == ("the unit of its dates (datetime64[D])",)
 
 
 def test_a_fill_value_that_hdf5_leaves_undefined(tmp_path: Path) -> None:
@@ -281,4 +281,4 @@ def test_a_fill_value_that_hdf5_leaves_undefined(tmp_path: Path) -> None:
         space = h5py.h5s.create_simple((4,))
         made = h5py.h5d.create(file.id, b"u", h5py.h5t.NATIVE_INT16, space, properties)
         h5py.Dataset(made)[:] = 3
-    assert metadata_for(ooc.open(tmp_path / "a.h5"), "zarr").fill_value is None
+    assert target_for(ooc.open(tmp_path / "a.h5"), "zarr").fill_value is None

@@ -22,7 +22,7 @@ from oocdata.engines.dtypes import is_small_float
 from oocdata.errors import ArgumentError, DamagedChunkError, SourceError
 from oocdata.tools.convert.planning import Plan
 from oocdata.tools.passes import Block, each_block, read_rows
-from oocdata.tools.report import Report, labelled
+from oocdata.tools.report import Report, fields_text
 from oocdata.writers.output import Output
 
 __all__ = ["Conversion", "carry_out", "cast"]
@@ -55,13 +55,17 @@ class Conversion(Report):
         rate = f", {size(nbytes / self.seconds)}/s" if self.seconds > 0 else ""
         done = f"{size(self.stored_bytes)}{share}; {self.seconds:.1f} s{rate}"
         verified = "result and source were read again: every bit is the same"
-        lines = {
-            "resumed": "continued an earlier run" if self.resumed else "",
-            "restarted": f"an earlier run was not continued: {self.anew}" if self.anew else "",
-            "done": done,
-            "verified": verified if self.verified else "",
-        }
-        return "\n".join(labelled(label, text) for label, text in lines.items() if text)
+        return fields_text(
+            [
+                ("resumed", "continued an earlier run" if self.resumed else ""),
+                (
+                    "restarted",
+                    f"an earlier run was not continued: {self.anew}" if self.anew else "",
+                ),
+                ("done", done),
+                ("verified", verified if self.verified else ""),
+            ]
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return a dict for ``json.dumps``, with the keys of the plan."""
@@ -82,12 +86,14 @@ def carry_out(plan: Plan, *, progress: bool = False) -> Conversion:
                     row += len(values)
                     del values
             stored = output.finish(row, partial(_verify, plan, output, progress))
-        except (OSError, ArgumentError) as error:
+        except (OSError, ArgumentError, KeyboardInterrupt) as error:
             if output.is_kept:
                 where = f"in '{placement.folder}'"
                 if not placement.on_disk:
                     where = f"below '{placement.path}', and notes of it {where}"
-                error.add_note(f"The part that is done is kept {where}.")
+                error.add_note(
+                    f"The part that is done is kept {where}; the same command continues there."
+                )
             raise
     return Conversion(plan, stored, perf_counter() - began, resumed, output.anew, plan.verify)
 

@@ -7,7 +7,6 @@ Metadata that the target format can't hold, or that do not apply to the result, 
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,10 +17,10 @@ from oocdata.engines.dtypes import is_small_float
 from oocdata.errors import UnsupportedDtypeError
 from oocdata.formats.dimensions import PACKING, VALID
 from oocdata.writers.attributes import encode_attribute
-from oocdata.writers.codec import NAMES, Format
-from oocdata.writers.target import can_hold
+from oocdata.writers.codec import NAMES, NONE, Codec, Format
+from oocdata.writers.target import Target, can_hold
 
-__all__ = ["Metadata", "metadata_for", "refuse_dtype"]
+__all__ = ["refuse_dtype", "target_for"]
 
 _UNFIT: dict[Format, str] = {"hdf5": "UMm", "zarr": "SUV"}
 """Kinds of dtypes that can't be written to a format, or can't be opened from it."""
@@ -32,18 +31,8 @@ _MISSING = ("_FillValue", "missing_value")
 """Attributes that hold a number of the array."""
 
 
-@dataclass(frozen=True, slots=True)
-class Metadata:
-    """Metadata of the source for the result, and the names of lost metadata."""
-
-    attributes: tuple[tuple[str, Any], ...] = ()
-    dimension_names: tuple[str | None, ...] | None = None  # rows first
-    fill_value: Any = None
-    lost: tuple[str, ...] = ()  # names of metadata that the result can't hold, or that don't apply
-
-
-def metadata_for(view: View, target: Format) -> Metadata:
-    """Return the metadata of a view that can be written in a format."""
+def target_for(view: View, target: Format, key: str | None = None, codec: Codec = NONE) -> Target:
+    """Return the array to be written of a view, with its metadata; chunks are chosen later."""
     storage = view.storage
     annotations = storage.annotations()
     dtypes = {view.source.dtype, view.dtype}
@@ -71,7 +60,12 @@ def metadata_for(view: View, target: Format) -> Metadata:
     if any(names) and not fits:
         lost.append(_NAMES)
     fill_value = annotations.fill_value
-    return Metadata(
+    return Target(
+        format=target,
+        key=key,
+        shape=view.shape,
+        dtype=view.dtype,
+        codec=codec,
         attributes=tuple(attributes),
         dimension_names=names if fits else None,
         fill_value=_as_dtypes(fill_value, dtypes, view.dtype) if target != "npy" else None,

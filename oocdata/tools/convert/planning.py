@@ -22,9 +22,9 @@ from oocdata.formats.paths import is_url
 from oocdata.formats.patterns import common_ending
 from oocdata.memory import cache_share, memory_limit
 from oocdata.threads import cores
-from oocdata.tools.convert.metadata import Metadata, metadata_for, refuse_dtype
+from oocdata.tools.convert.metadata import refuse_dtype, target_for
 from oocdata.tools.passes import block_sizes, chunk_rows
-from oocdata.tools.report import Report, labelled
+from oocdata.tools.report import Report, counted, fields_text, rows_text
 from oocdata.writers.chunking import CHUNK_BYTES, LARGEST, SHARD_BYTES, with_chunks
 from oocdata.writers.codec import NAMES, NONE, as_codec
 from oocdata.writers.placement import Placement
@@ -41,7 +41,6 @@ class Plan(Report):
     view: View  # to read
     target: Target  # to write
     placement: Placement | Upload
-    metadata: Metadata  # attributes and other metadata
     chosen_chunks: bool  # whether the chunks were chosen here, not by the caller
     decodes: float  # about how often a stored chunk is decoded
     memory_bytes: int  # the most memory that the conversion adds to that of the process
@@ -54,8 +53,6 @@ class Plan(Report):
         return prod(self.target.shape) * self.target.dtype.itemsize
 
     def __str__(self) -> str:
-        rows, element = self.target.shape[0], self.target.element
-        array = f"{rows:,} rows of {element}" if element else f"{rows:,} numbers"
         stored = self.view.storage
         key = f", dataset {stored.key}" if stored.key else ""
         codec = f", {stored.codec}" if stored.codec != "none" else ""
@@ -68,18 +65,23 @@ class Plan(Report):
                 f"chunks span many rows: each is decoded about {self.decodes:,.0f} times. More "
                 "memory needs fewer times (ooc.set_memory, or OOCDATA_MEMORY in the environment)"
             )
-        fields = {
-            "from": f"{stored.path or 'memory'}{key}: {stored.format}, {stored.layout}{codec}",
-            "to": f"{self.placement.path}{to_key}",
-            "array": f"{array}, {self.target.dtype}, {size(self.nbytes)}",
-            "chunks": self._chunks(),
-            "codec": "" if self.target.format == "npy" else str(self.target.codec),
-            "order": order,
-            "memory": f"at most {size(self.memory_bytes)}",
-            where: f"{most}{size(self.nbytes)}",
-            "metadata": self._metadata_text(),
-        }
-        return "\n".join(labelled(label, text) for label, text in fields.items() if text)
+        array = rows_text(self.target.shape, self.target.dtype)
+        return fields_text(
+            [
+                (
+                    "from",
+                    f"{stored.path or 'memory'}{key}: {stored.format}, {stored.layout}{codec}",
+                ),
+                ("to", f"{self.placement.path}{to_key}"),
+                ("array", f"{array}, {size(self.nbytes)}"),
+                ("chunks", self._chunks()),
+                ("codec", "" if self.target.format == "npy" else str(self.target.codec)),
+                ("order", order),
+                ("memory", f"at most {size(self.memory_bytes)}"),
+                (where, f"{most}{size(self.nbytes)}"),
+                ("metadata", self._metadata_text()),
+            ]
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return a dict for ``json.dumps``."""
@@ -101,7 +103,7 @@ class Plan(Report):
             "memory_bytes": self.memory_bytes,
             "attributes": [name for name, _ in target.attributes],
             "dimension_names": target.dimension_names,
-            "lost": self.metadata.lost,
+            "lost": target.lost,
         }
 
     def _chunks(self) -> str:
@@ -124,7 +126,7 @@ class Plan(Report):
         return f"{target.storage}: {why}"
 
     def _metadata_text(self) -> str:
-        target, lost = self.target, self.metadata.lost
+        target, lost = self.target, self.target.lost
         parts = []
         if target.attributes:
             parts.append(f"attributes {', '.join(name for name, _ in target.attributes)}")
@@ -171,18 +173,8 @@ def plan_of(
     refuse_dtype(view, kind)
     placement_type = Upload if is_url(destination) else Placement
     placement = placement_type.of(destination, key, kind, overwrite)
-    metadata = metadata_for(view, kind)
     target = with_chunks(
-        Target(
-            format=kind,
-            key=key,
-            shape=view.shape,
-            dtype=view.dtype,
-            codec=as_codec(codec, kind),
-            fill_value=metadata.fill_value,
-            attributes=metadata.attributes,
-            dimension_names=metadata.dimension_names,
-        ),
+        target_for(view, kind, key, as_codec(codec, kind)),
         chunks,
         shards,
         chunk_bytes=min(LARGEST, max(CHUNK_BYTES, bound // 16)),
@@ -197,7 +189,7 @@ def plan_of(
     block = rows * max(view.spec.nbytes, stored.spec.nbytes)
     if 2 * block > bound:
         raise ArgumentError(
-            f"memory must hold {rows:,} whole row{'s' * (rows > 1)} twice, {size(2 * block)}, to "
+            f"memory must hold {counted(rows, 'whole row')} twice, {size(2 * block)}, to "
             f"write them; its limit is {size(bound)}. Raise it (ooc.set_memory, or OOCDATA_MEMORY "
             "in the environment), or take other axes as rows: `axis`."
         )
@@ -210,7 +202,6 @@ def plan_of(
         view=view,
         target=target,
         placement=placement,
-        metadata=metadata,
         chosen_chunks=chunks is None,
         decodes=1.0 if cached else chunk / rows,
         # For reading; blocks, each with a copy while a thread works on it; and encoding.
