@@ -92,7 +92,7 @@ def test_all_datasets_and_one(folder: Path) -> None:
 def test_json(folder: Path) -> None:
     found = json.loads(run("sim.h5", "--json").stdout)
     assert (found["name"], found["healthy"]) == ("sim.h5", False)
-    unchecked, finding = found["findings"]
+    finding, unchecked = found["findings"]
     assert (finding["kind"], finding["key"], finding["rows"]) == ("damaged", "/flow/u", [[16, 24]])
     assert [one["key"] for one in found["datasets"]] == ["/flow/u", "/flow/v"]
     assert (unchecked["kind"], unchecked["key"]) == ("unchecked", "/note")

@@ -90,10 +90,7 @@ class Checks:
     def add(
         self, opening: Opening, compared: str | None, written: str | None, overwrite: bool
     ) -> None:
-        """Check one file or folder; compare it with a manifest, or write one.
-
-        Findings are sorted by dataset, then by severity.
-        """
+        """Check one file or folder; compare it with a manifest, or write one."""
         self._source, self._path, self._key = opening, str(opening.target), opening.key
         datasets, findings = len(self.datasets), len(self.findings)
         try:
@@ -121,18 +118,12 @@ class Checks:
         except UnknownFormatError as error:
             self.refused.append(error)
             self._note(None, Finding("unreadable", error.message))
-        order = {dataset.key: number for number, dataset in enumerate(self.datasets[datasets:], 1)}
-        severity = list(KINDS)
-        self.findings[findings:] = sorted(
-            self.findings[findings:],
-            key=lambda finding: (order.get(finding.key, 0), severity.index(finding.kind)),
-        )
 
     def _note(self, key: str | None, *findings: Finding) -> None:
-        """Add findings about a dataset, or about the file."""
+        """Add findings about a dataset, or about the file, the most severe first."""
         for finding in findings:
             finding.path, finding.key = self._path, key
-        self.findings += findings
+        self.findings += sorted(findings, key=lambda finding: list(KINDS).index(finding.kind))
 
     def _check_all(
         self, *, known: Manifest | None = None, table: TableWriter | None = None
@@ -201,7 +192,6 @@ class Checks:
         self.datasets.append(
             CheckedDataset(self._path, key, view.shape, view.spec.kind, view.nbytes)
         )
-        self._note(key, *findings)
         expected = checksums = None
         if known is not None:
             try:
@@ -209,17 +199,17 @@ class Checks:
                 known.check(checksums, view.shape, view.dtype)
                 expected = View.of(known.table(checksums.member))
             except ManifestError as error:
-                not_in_manifest = checksums is None and self._key is None
-                kind = "unchecked" if not_in_manifest else "changed"
-                self._note(key, Finding(kind, error.message))
-                if not not_in_manifest:
-                    return  # a damaged shape may claim more rows than can be read in any time
+                is_new = checksums is None and self._key is None
+                findings.append(Finding("unchecked" if is_new else "changed", error.message))
+                if not is_new:  # a damaged shape may claim more rows than can be read in any time
+                    self._note(key, *findings)
+                    return
         label = f"checking {key or os.path.basename(self._path)}" if self._progress else ""
         truncated = [one.rows for one in findings if one.kind == "truncated" and one.rows]
         rows = view[: truncated[0][0].start] if truncated else view
         with nullcontext() if table is None else table(view) as append:
-            in_rows = check_rows(rows, expected=expected, append=append, label=label)
-        self._note(key, *in_rows)
+            findings += check_rows(rows, expected=expected, append=append, label=label)
+        self._note(key, *findings)
 
 
 def _same_key(one: str | None, other: str | None) -> bool:
