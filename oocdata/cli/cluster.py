@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from oocdata.cli.command import command
 from oocdata.cli.options import option
 
@@ -41,7 +39,7 @@ def dispatcher(
     """  # noqa: D301
     from oocdata.tools.servers import dispatch
 
-    dispatch(port, host, journal, typer.echo)
+    dispatch(port, host, journal)
 
 
 @command
@@ -66,4 +64,4 @@ def worker(
     """  # noqa: D301
     from oocdata.tools.servers import work
 
-    work(dispatcher, port, host, allow or [], wait, typer.echo)
+    work(dispatcher, port, host, allow or [], wait)

@@ -1,6 +1,6 @@
 """Run the servers of a cluster of readers: a dispatcher assigns the runs of an epoch to workers.
 
-A server runs until Ctrl-C or SIGTERM, and prints its address with `say`. It accepts connections
+A server runs until Ctrl-C or SIGTERM, and prints its address. It accepts connections
 from this machine only, unless `host` gives the name by which other machines reach it. Port 0 means
 any free port. A `ServiceError` is raised if the port is taken, or if connections from other
 machines can't be refused.
@@ -11,10 +11,9 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
@@ -35,10 +34,8 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 LOOPBACK = "localhost"
 
-Say = Callable[[str], None]
 
-
-def dispatch(port: int, host: str | None, journal: Path | None, say: Say) -> NoReturn:
+def dispatch(port: int, host: str | None, journal: Path | None) -> NoReturn:
     """Run a dispatcher; with a folder for its `journal`, a restart resumes its state."""
     own_port = free_port(port)
     service = import_tensorflow("the cluster works").data.experimental.service
@@ -52,11 +49,11 @@ def dispatch(port: int, host: str | None, journal: Path | None, say: Say) -> NoR
             job_gc_timeout_ms=1000 * _UNUSED_SECONDS,
         )
     )
-    _keep(server, end, own_port, host, lambda at: say(f"oocdata dispatcher listens on {at}"))
+    _keep(server, end, own_port, host, "oocdata dispatcher listens on {}")
 
 
 def work(
-    dispatcher: str, port: int, host: str | None, allow: Sequence[str], patience: float, say: Say
+    dispatcher: str, port: int, host: str | None, allow: Sequence[str], patience: float
 ) -> NoReturn:
     """Run a worker for the dispatcher at ``"HOST:PORT"``, waiting up to `patience` seconds for it.
 
@@ -105,7 +102,7 @@ def work(
     server.start()
     end = end_event()
     text = f"oocdata worker listens on {{}}, for the dispatcher {address}"
-    _keep(server, end, own_port, host, lambda at: say(text.format(at)))
+    _keep(server, end, own_port, host, text)
 
 
 def is_loopback(host: str) -> bool:
@@ -181,15 +178,14 @@ def end_event() -> threading.Event:
     return end
 
 
-def _keep(server: object, end: threading.Event, port: int, host: str | None, say: Say) -> NoReturn:
-    """Keep a server alive until the event is set; then end the process with status 0."""
+def _keep(server: object, end: threading.Event, port: int, host: str | None, text: str) -> NoReturn:
+    """Print the text with the address; keep a server alive until the event is set, and exit."""
     if host is None:
         only_loopback(port)
-    say(f"{host or LOOPBACK}:{port}")
+    print(text.format(f"{host or LOOPBACK}:{port}"), flush=True)
     # The system may deliver the signal to another thread; Python's handler then runs when this
     # thread next executes bytecode, so it must wake from time to time.
     while not end.wait(0.2):
         pass
     # Exit at once: stopping TensorFlow's servers can take minutes if a peer has gone.
-    sys.stdout.flush()
     os._exit(0)
