@@ -35,6 +35,11 @@ def test_npy_is_described_by_its_header(tmp_path: Path) -> None:
     assert found.advice == ()
 
 
+def test_an_empty_array_is_in_no_chunks(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", FRAMES[:0])
+    assert "0 rows are decoded" not in str(one(tmp_path / "a.npy"))
+
+
 def test_hdf5_chunks_and_codec(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "a.h5", "w") as file:
         made = file.create_dataset(
