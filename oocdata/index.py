@@ -19,9 +19,10 @@ from oocdata.box import Ints
 from oocdata.errors import ArgumentError, PositionError
 
 __all__ = [
-    "Cut", "Selection", "as_array", "as_axes", "as_bounds", "as_count", "as_flag", "as_path",
-    "as_positions", "as_range", "as_shard", "as_whole", "compose_ranges", "cut", "expand_key",
-    "first_repeat", "is_all", "is_iterable", "same_selection", "select", "slice_range", "take",
+    "Cut", "Selection", "as_array", "as_axes", "as_bounds", "as_count", "as_flag",
+    "as_lengths", "as_path", "as_positions", "as_range", "as_shard", "as_whole", "compose_ranges",
+    "cut", "expand_key", "first_repeat", "is_all", "is_iterable", "same_selection", "select",
+    "slice_range", "take",
 ]  # fmt: skip
 
 Cut: TypeAlias = int | range
@@ -120,6 +121,31 @@ def as_bounds(name: str, value: Any) -> tuple[int, ...]:
             f"`{name}` must be lengths that ascend, e.g. (16, 32, 64); got {value!r}."
         )
     return bounds
+
+
+def as_lengths(
+    name: str, value: Any, total: int | None = None, *, of: str = "rows", at_least: int = 0
+) -> Ints:
+    """Return lengths as a new int64 array; raise if they are invalid, or do not sum to `total`.
+
+    Examples
+    --------
+    >>> as_lengths("episodes", [3, 0, 2], 5)
+    array([3, 0, 2])
+    """
+    array = as_array(name, value)
+    array = array if array.size else np.zeros(0, np.int64)
+    if array.ndim != 1 or array.dtype.kind not in "iu" or (array < at_least).any():
+        raise ArgumentError(
+            f"`{name}` must be lengths, whole numbers of at least {at_least} in one dimension; got "
+            f"{value!r}."
+        )
+    if total is not None and ((array > total).any() or array.sum() != total):
+        raise ArgumentError(
+            f"`{name}` must be lengths that sum to the {total} {of}; got {len(array)} numbers with "
+            f"a sum of {array.sum()}."
+        )
+    return array.astype(np.int64)
 
 
 def as_shard(num_shards: object, index: object) -> tuple[int, int]:

@@ -10,8 +10,7 @@ from numpy.typing import ArrayLike
 
 from oocdata.box import Ints
 from oocdata.datasets.dataset import Described
-from oocdata.errors import ArgumentError
-from oocdata.index import Selection, as_array
+from oocdata.index import Selection, as_lengths
 from oocdata.threads import cached_property
 
 __all__ = ["Runs", "episode_runs", "part_runs"]
@@ -46,20 +45,7 @@ def episode_runs(episodes: ArrayLike | None, rows: int) -> Runs:
     """Return episodes as runs, from their lengths."""
     if episodes is None:
         return Runs(np.array([rows], np.int64))
-    array = as_array("episodes", episodes)
-    array = array if array.size else np.zeros(0, np.int64)
-    if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise ArgumentError(
-            f"`episodes` must be integers in one dimension; got {array.dtype} of shape "
-            f"{array.shape}."
-        )
-    lengths = array.astype(np.int64)
-    if lengths.sum() != rows or (lengths < 1).any() or (lengths > rows).any():
-        raise ArgumentError(
-            f"`episodes` must be lengths that sum to the {rows} rows; got {len(lengths)} numbers "
-            f"with a sum of {int(lengths.sum())}."
-        )
-    return Runs(lengths)
+    return Runs(as_lengths("episodes", episodes, rows, at_least=1))
 
 
 def _runs_of_ids(ids: Ints) -> Runs:

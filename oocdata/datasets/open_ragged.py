@@ -14,7 +14,7 @@ from oocdata.datasets.ragged import Ragged
 from oocdata.datasets.view import View
 from oocdata.engines.ragged_rows import RaggedRows
 from oocdata.errors import ArgumentError
-from oocdata.index import as_array
+from oocdata.index import as_array, as_lengths
 
 __all__ = ["ragged"]
 
@@ -63,14 +63,9 @@ def ragged(
     if (offsets is None) == (lengths is None):
         raise ArgumentError("`offsets` or `lengths` must be given, and not both.")
     if lengths is not None:
-        array = as_array("lengths", lengths)
-        if array.ndim != 1 or array.dtype.kind not in "iu" or (array < 0).any():
-            raise ArgumentError(f"`lengths` must be whole numbers from 0; got {array!r}.")
-        if int(array.sum()) != count:
-            raise ArgumentError(
-                f"`lengths` must add up to the {count} values; got a sum of {int(array.sum())}."
-            )
-        offsets = np.concatenate(([0], np.cumsum(array, dtype=np.int64)))
+        offsets = np.concatenate(
+            ([0], np.cumsum(as_lengths("lengths", lengths, count, of="values")))
+        )
     borders = _open_whole("offsets", offsets)
     if borders.dtype.kind not in "iu" or borders.element or len(borders) < 1:
         raise ArgumentError(f"`offsets` must be whole numbers, one axis of them; got {borders!r}.")

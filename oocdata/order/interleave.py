@@ -8,8 +8,7 @@ from heapq import heapreplace
 import numpy as np
 
 from oocdata.box import Ints
-from oocdata.errors import ArgumentError
-from oocdata.index import as_array, as_count, as_flag
+from oocdata.index import as_count, as_flag, as_lengths
 from oocdata.order.order import EpochOrder, IndexedOrder
 from oocdata.order.permutation import epoch_key, forward
 
@@ -54,13 +53,7 @@ class Interleave(IndexedOrder):
     shuffle_parts: bool = False
 
     def __post_init__(self) -> None:
-        lengths = as_array("lengths", self.lengths)
-        if lengths.ndim != 1 or lengths.dtype.kind not in "iu" or not (lengths >= 0).all():
-            raise ArgumentError(
-                f"`lengths` must be the whole numbers of elements of each part, e.g. "
-                f"view.parts.lengths; got {self.lengths!r}."
-            )
-        object.__setattr__(self, "lengths", lengths.astype(np.int64))
+        object.__setattr__(self, "lengths", as_lengths("lengths", self.lengths))
         as_count("cycle_length", self.cycle_length)
         as_count("block_length", self.block_length)
         as_flag("shuffle_parts", self.shuffle_parts)

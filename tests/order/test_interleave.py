@@ -81,7 +81,9 @@ def test_lengths_that_do_not_fit() -> None:
         ArgumentError, match="must be the 9 elements that `lengths` add up to; got 10"
     ):
         view.batches(2, shuffle=ooc.Interleave(np.array([4, 5])))
-    with pytest.raises(ArgumentError, match="`lengths` must be the whole numbers"):
+    with pytest.raises(
+        ArgumentError, match="`lengths` must be lengths, whole numbers of at least 0"
+    ):
         ooc.Interleave(np.array([4, -5]))
     with pytest.raises(ArgumentError, match="`block_length` must be a whole number of at least 1"):
         ooc.Interleave(np.array([4]), block_length=0)
