@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from oocdata import registry
 from oocdata.blocks import ADDRESSABLE, AnyBlocks, typical_length
 from oocdata.box import Ints
+from oocdata.datasets.ids import as_ids
 from oocdata.datasets.request import ArrayRequest, Request, of_sources, prefetching
 from oocdata.datasets.spec import ArraySpec, Batch, Spec, leaves, map_tree
 from oocdata.datasets.splitting import Splitting
@@ -28,7 +29,7 @@ from oocdata.engines.buffers import ALIGNMENT
 from oocdata.engines.byte_rows import OBJECT_BYTES, largest_rows
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError, without_methods
-from oocdata.index import as_array, as_positions, as_range, slice_range
+from oocdata.index import as_positions, as_range, slice_range
 from oocdata.threads import cached_property
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from oocdata.loader import Loader
     from oocdata.order import Order
 
-__all__ = ["Dataset", "Described", "Draw", "fields_of", "nonzero_positions", "public_names"]
+__all__ = ["Dataset", "Described", "Draw", "fields_of", "public_names"]
 
 _READ = operator.methodcaller("read")
 
@@ -321,7 +322,7 @@ class Dataset(Described, Splitting, ABC):
         Parameters
         ----------
         mask : array_like of bool, shape (len,), or View of bool
-            A View is read in blocks. The selection takes 8 bytes per selected element.
+            A View is read into memory. The selection takes 8 bytes per selected element.
 
         Raises
         ------
@@ -335,21 +336,8 @@ class Dataset(Described, Splitting, ABC):
         >>> np.asarray(ooc.open(np.arange(4)).filter(labels == 3))
         array([0, 2])
         """
-        if isinstance(mask, Dataset):
-            kind, count = f"{mask.spec}", len(mask)
-            is_mask = mask.spec == ArraySpec((), np.dtype(np.bool_))
-        else:
-            mask = as_array("mask", mask)
-            kind, count = f"{mask.dtype} of shape {mask.shape}", mask.size
-            is_mask = mask.ndim == 1 and mask.dtype == np.bool_
-        if not is_mask or count != len(self):
-            raise ArgumentError(
-                f"`mask` must be one bool for each of the {len(self)} elements; got {kind}, "
-                f"{count} in all. Numbers are compared first: .filter(np.asarray(labels) == 3)."
-            )
-        if isinstance(mask, Dataset):
-            return self._select(as_range(nonzero_positions("mask", mask)))
-        return self._select(as_range(np.flatnonzero(mask)))
+        flags = as_ids("mask", mask, "b", len(self))
+        return self._select(as_range(np.flatnonzero(flags)))
 
     def enumerate(self) -> Zip:
         """Return pairs ``(position, element)``, with int64 positions in this dataset.
@@ -587,16 +575,3 @@ class Dataset(Described, Splitting, ABC):
         return registry.call(
             "loader", self, batch_size, shuffle, seed, weights, bucket, drop_remainder, workers
         )
-
-
-def nonzero_positions(name: str, flags: Dataset) -> Ints:
-    """Return the positions of a dataset's nonzero elements, each one number; reads in blocks."""
-
-    def nonzero(block: Any) -> Ints:
-        values = block.values.reshape(-1)
-        if values.dtype.kind == "f" and np.isnan(values).any():
-            raise ArgumentError(f"`{name}` must hold flags; got NaN in {flags!r}.")
-        positions: Ints = np.flatnonzero(values) + block.rows.start
-        return positions
-
-    return np.concatenate([np.zeros(0, np.int64), *registry.call("each_block", flags, nonzero)])

@@ -8,45 +8,38 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from oocdata import registry
+from oocdata.datasets.spec import is_column
 from oocdata.errors import ArgumentError
 from oocdata.index import as_array
 
 if TYPE_CHECKING:
     from oocdata.datasets.dataset import Dataset
 
-__all__ = ["as_ids", "as_ticks", "as_weights", "balanced", "read_values"]
+__all__ = ["as_ids", "as_ticks", "as_weights", "balanced"]
 
 
-def read_values(name: str, values: Any) -> NDArray[Any]:
-    """Return an argument as an array; read it if it is a dataset, with dates as dates."""
-    if not hasattr(values, "requests"):
-        return as_array(name, values)
-    array = values.take(np.arange(len(values)))
-    if not isinstance(array, np.ndarray):
-        raise ArgumentError(f"`{name}` must be an array or a View of one value each; got {values}.")
-    unit = getattr(values, "unit", "")
-    return array.view(unit) if unit and array.dtype == np.int64 else array
-
-
-def as_ids(name: str, values: Any, kinds: str = "biumMU") -> NDArray[Any]:
+def as_ids(name: str, values: Any, kinds: str = "biumMU", count: int | None = None) -> NDArray[Any]:
     """Return an argument as a 1-d array of numbers, dates or strings without missing values.
 
     Bytes are decoded as UTF-8, as HDF5 stores strings; a dataset is read. `kinds` are the accepted
-    kinds of dtype, as NumPy's letters.
+    kinds of dtype, as NumPy's letters; `count` is the number of elements that have a value each.
     """
-    ids = read_values(name, values)
+    ids = _read(name, values)
     for text in (str, bytes):  # in an array of objects, or of NumPy's StringDType
         if ids.dtype.kind in "TO" and all(isinstance(value, text) for value in ids.flat):
             ids = ids.astype(text)
     if ids.dtype.kind == "S":
         ids = np.char.decode(ids, "utf-8")
-    if ids.ndim != 1 or ids.dtype.kind not in kinds:
+    if ids.ndim != 1 or ids.dtype.kind not in kinds or count not in (None, len(ids)):
         numbers = "numbers" if "f" in kinds else "whole numbers"
         accepted = {"i": numbers, "M": "dates (datetime64)", "U": "texts"}
-        *others, last = [noun for kind, noun in accepted.items() if kind in kinds]
+        nouns = [noun for kind, noun in accepted.items() if kind in kinds]
+        *others, last = nouns or ["bools, e.g. np.asarray(labels) == 3,"]
+        number = "" if count is None else f", one for each of the {count} elements"
         raise ArgumentError(
-            f"`{name}` must be {', '.join(others)} or {last} in one dimension; got {ids.dtype} "
-            f"of shape {ids.shape}."
+            f"`{name}` must be {' or '.join(filter(None, (', '.join(others), last)))} in one "
+            f"dimension{number}; got {ids.dtype} of shape {ids.shape}."
         )
     if ids.dtype.kind in "fmM" and np.isnan(ids).any():
         first = int(np.isnan(ids).argmax())
@@ -55,6 +48,18 @@ def as_ids(name: str, values: Any, kinds: str = "biumMU") -> NDArray[Any]:
             "rows out first."
         )
     return ids
+
+
+def _read(name: str, values: Any) -> NDArray[Any]:
+    """Return an argument as an array; read it if it is a dataset, with dates as dates."""
+    if not hasattr(values, "requests"):
+        return as_array(name, values)
+    if not is_column(values.spec):
+        raise ArgumentError(f"`{name}` must have one value for each row; got {values!r}.")
+    blocks: Any = registry.call("each_block", values, lambda block: block.values.reshape(-1))
+    array: NDArray[Any] = np.concatenate([np.empty(0, values.spec.dtype), *blocks])
+    unit = getattr(values, "unit", "")
+    return array.view(unit) if unit and array.dtype == np.int64 else array
 
 
 def as_ticks(name: str, difference: Any, dates: np.dtype[Any]) -> int:
@@ -116,13 +121,7 @@ def balanced(labels: ArrayLike | Dataset) -> NDArray[np.float64]:
 
 def as_weights(weights: ArrayLike | Dataset, count: int) -> NDArray[np.float64]:
     """Return checked weights of elements, as float64."""
-    array = read_values("weights", weights)
-    if array.shape != (count,) or array.dtype.kind not in "biuf":
-        raise ArgumentError(
-            f"`weights` must be one number for each of the {count} elements; got "
-            f"{array.dtype} of shape {array.shape}."
-        )
-    array = array.astype(np.float64, copy=False)
+    array = as_ids("weights", weights, "biuf", count).astype(np.float64, copy=False)
     bad = np.flatnonzero(~(np.isfinite(array) & (array >= 0)))
     if len(bad):
         raise ArgumentError(

@@ -92,12 +92,8 @@ def join(
         raise ArgumentError(f"`join` must get two datasets or more; got {datasets!r}.")
     arguments = _ids_of_each(on, named, len(parts))
     _check_units(arguments)
-    ids = [as_ids("on", argument, "iufmMU") for argument in arguments]
-    for part, each in zip(parts, ids, strict=True):
-        if len(each) != len(part):
-            raise ArgumentError(
-                f"`on` must hold an id for each element; got {len(each)} for {len(part)} elements."
-            )
+    pairs = zip(arguments, parts, strict=True)
+    ids = [as_ids("on", argument, "iufmMU", len(part)) for argument, part in pairs]
     partners = [np.arange(len(ids[0]))]
     partners += [matches(ids[0], others, how, tolerance) for others in ids[1:]]
     matched = np.logical_and.reduce([positions >= 0 for positions in partners])

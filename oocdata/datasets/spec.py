@@ -16,7 +16,7 @@ from oocdata.errors import ArgumentError, MapError, UnsupportedDtypeError
 
 __all__ = [
     "ArraySpec", "Batch", "Spec", "align", "as_dtype", "as_leaf", "as_spec", "batched_spec",
-    "batches_of", "columns_of", "leaves", "map_tree", "spec_of", "spec_text",
+    "batches_of", "columns_of", "is_column", "leaves", "map_tree", "spec_of", "spec_text",
 ]  # fmt: skip
 
 
@@ -110,6 +110,11 @@ def leaves(tree: Any) -> Iterator[Any]:
             yield from leaves(part)
     else:
         yield tree
+
+
+def is_column(spec: Spec) -> bool:
+    """Return whether an element is one dense value, perhaps with axes of length 1."""
+    return isinstance(spec, ArraySpec) and spec.form == "dense" and {*spec.shape, 1} == {1}
 
 
 def batches_of(columns: Iterator[Sequence[Any]], spec: Spec) -> list[Batch]:

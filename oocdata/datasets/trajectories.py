@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -11,11 +11,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from oocdata import registry
 from oocdata.box import Ints
-from oocdata.datasets.dataset import Dataset, nonzero_positions
+from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.ids import as_ticks
 from oocdata.datasets.offsets import as_rows, each_array
 from oocdata.datasets.open import open as open_array
-from oocdata.datasets.spec import ArraySpec
+from oocdata.datasets.spec import is_column
 from oocdata.datasets.view import View
 from oocdata.datasets.window_arrays import WindowArray
 from oocdata.datasets.windows import Windows, fitting_windows
@@ -181,78 +181,75 @@ def episodes(
         isinstance(entry, Dataset) or np.ndim(entry) for entry in done
     )
     flags = [] if done is None else list(done) if several else [done]
-    views = [_numbers_per_row("done", array) for array in flags]
-    ends = [(len(view), nonzero_positions("done", view)) for view in views]
+    ends = [_last_rows(_column("done", array), _flagged) for array in flags]
     if ids is not None:
-        ends.append(_rows_before_breaks(_numbers_per_row("ids", ids), 0, 0))
+        ends.append(_last_rows(_column("ids", ids), np.not_equal))
     if time is not None:
-        ends.append(_rows_before_breaks(*_coordinate(time, step, tolerance)))
+        view = _column("time", time)
+        ends.append(_last_rows(view, _jumps(view, step, tolerance)))
     elif step is not None or tolerance is not None:
         raise ArgumentError("`time` must be given with `step` and `tolerance`; got None.")
     if not ends:
         raise ArgumentError("`done`, `ids` or `time` must be given; got None for all.")
-    rows = ends[0][0]
-    if any(length != rows for length, _ in ends):
-        lengths = ", ".join(str(length) for length, _ in ends)
-        raise ArgumentError(f"`done`, `ids` and `time` must have one length; got {lengths} rows.")
-    if rows == 0:
-        return np.zeros(0, np.int64)
-    last = np.unique(np.concatenate([last_rows for _, last_rows in ends] + [np.array([rows - 1])]))
-    return np.diff(last, prepend=-1)
+    lengths = [int(rows[-1]) + 1 for rows in ends]
+    if len(set(lengths)) > 1:
+        raise ArgumentError(
+            "`done`, `ids` and `time` must have one length; got "
+            f"{', '.join(map(str, lengths))} rows."
+        )
+    return np.diff(np.unique(np.concatenate([np.array([-1]), *ends])))
 
 
-def _numbers_per_row(name: str, argument: Any) -> Dataset:
+def _column(name: str, argument: Any) -> Dataset:
     """Return an array in memory or a dataset as a dataset of one number per row."""
     dataset = argument if isinstance(argument, Dataset) else open_array(as_array(name, argument))
-    spec = dataset.spec
-    if not isinstance(spec, ArraySpec) or {*spec.shape, 1} != {1} or spec.dtype.kind in "cSUO":
+    spec: Any = dataset.spec
+    if not is_column(spec) or spec.dtype.kind in "cSUO":
         raise ArgumentError(f"`{name}` must have one number for each row; got {dataset!r}.")
     return dataset
 
 
-def _coordinate(time: Any, step: Any, tolerance: Any) -> tuple[Dataset, Any, Any]:
-    """Return a coordinate of time as numbers, with its step and tolerance, checked."""
-    unit = getattr(time, "unit", "") if isinstance(time, Dataset) else ""
-    if not isinstance(time, Dataset):
-        time = as_array("time", time)
-        if time.dtype.kind in "mM":
-            unit, time = str(time.dtype), time.astype(np.int64)
-    if unit:
+def _last_rows(column: Dataset, ends: Callable[[NDArray[Any], NDArray[Any]], Any]) -> Ints:
+    """Return the last row of each episode: where ``ends(rows, next rows)``, and the last row."""
+    found, before = [], np.zeros(0, column.spec.dtype)  # type: ignore[union-attr]
+    blocks: Iterable[Any] = registry.call("each_block", column, lambda block: block)
+    for block in blocks:
+        values = np.concatenate((before, block.values.reshape(-1)))
+        found.append(np.flatnonzero(ends(values[:-1], values[1:])) + block.rows.start - len(before))
+        before = values[-1:].copy()
+    return np.concatenate([*found, np.array([len(column) - 1])])
+
+
+def _flagged(flags: NDArray[Any], following: NDArray[Any]) -> Any:
+    """Return where flags are set."""
+    if np.isnan(flags).any() or np.isnan(following).any():
+        raise ArgumentError("`done` must hold flags; got NaN.")
+    return flags != 0
+
+
+def _jumps(view: Dataset, step: Any, tolerance: Any) -> Callable[[NDArray[Any], NDArray[Any]], Any]:
+    """Return a function that tells where a coordinate does not advance by `step`, checked."""
+    if unit := getattr(view, "unit", ""):
         step = as_ticks("step", step, np.dtype(unit))
         tolerance = 0 if tolerance is None else as_ticks("tolerance", tolerance, np.dtype(unit))
-    view = _numbers_per_row("time", time)
-    whole = view.spec.dtype.kind != "f" and not isinstance(step, float | np.floating)  # type: ignore[union-attr]
+    dtype = np.dtype(np.float64 if view.spec.dtype.kind == "f" else np.int64)  # type: ignore[union-attr]
     for name, value in {"step": step, "tolerance": 0 if tolerance is None else tolerance}.items():
         if isinstance(value, np.timedelta64) or not isinstance(value, int | float | np.number):
             raise ArgumentError(
                 f"`{name}` must be a number where `time` is numbers; got {value!r}."
             )
     if tolerance is None:
+        whole = dtype.kind == "i" and not isinstance(step, float | np.floating)
         tolerance = 0 if whole else abs(step) * _FLOAT_TOLERANCE
     if not (step != 0 and abs(step) < np.inf and tolerance >= 0):
         raise ArgumentError(
             "`step` must be a number other than 0, and `tolerance` not be negative; got "
             f"{step} and {tolerance}."
         )
-    return view, step, tolerance
 
+    def jumps(times: NDArray[Any], following: NDArray[Any]) -> Any:
+        # Next to NaT, the lowest int64, differences wrap around.
+        steps = following.astype(dtype) - times.astype(dtype)
+        return ~((steps >= step - tolerance) & (steps <= step + tolerance))
 
-def _rows_before_breaks(view: Dataset, step: Any, tolerance: Any) -> tuple[int, Ints]:
-    """Return the number of rows, and the rows after which a coordinate advances otherwise."""
-
-    def breaks(values: NDArray[Any]) -> NDArray[np.intp]:
-        steps = np.diff(values)  # next to NaT, the lowest int64, differences wrap around
-        return np.flatnonzero(~((steps >= step - tolerance) & (steps <= step + tolerance)))
-
-    def ends(block: Any) -> tuple[int, Ints, NDArray[Any]]:
-        values = block.values.reshape(-1)
-        values = values.astype(np.float64 if values.dtype.kind == "f" else np.int64)
-        return block.rows.start, breaks(values) + block.rows.start, values[[0, -1]]
-
-    row_numbers, last = [np.zeros(0, np.int64)], np.zeros(0)
-    blocks: Iterable[Any] = registry.call("each_block", view, ends)
-    for row, inner, outer in blocks:
-        border = np.concatenate([last.astype(outer.dtype), outer[:1]])  # between two blocks
-        row_numbers += [breaks(border) + (row - 1), inner]
-        last = outer[1:]
-    return len(view), np.concatenate(row_numbers)
+    return jumps

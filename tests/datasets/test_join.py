@@ -153,7 +153,7 @@ def test_several_datasets_and_names():
     ("options", "message"),
     [
         ({"on": ([1, 2, 3], [1, 1, 2])}, "each id of a partner once; these come back: 1"),
-        ({"on": ([1, 2], [1, 2, 3])}, "an id for each element; got 2 for 3"),
+        ({"on": ([1, 2], [1, 2, 3])}, "one for each of the 3 elements; got int64 of shape"),
         ({"on": ([1, 2, 3],)}, "2 arrays of ids"),
         ({"on": {"a": [1], "b": [2]}}, "2 arrays of ids, one a dataset; got a dict"),
         ({"on": (["a", "b", "c"], [1, 2, 3])}, "ids that can be compared"),

@@ -371,9 +371,9 @@ def test_weights_of_a_view_and_balanced_labels(tmp_path: Path) -> None:
     [
         (np.ones(29), "each of the 30 elements"),
         (np.ones((30, 1)), r"shape \(30, 1\)"),
-        (ooc.open(np.ones((30, 1))), r"shape \(30, 1\)"),
+        (ooc.open(np.ones((30, 2))), "one value for each row"),
         (["1"] * 30, "got <U1"),
-        (np.where(np.arange(30) == 4, np.nan, 1), "got nan for element 4, and 0 more"),
+        (np.where(np.arange(30) == 4, np.nan, 1), "have a value everywhere; that at 4 is nan"),
         (np.where(np.arange(30) > 27, -1, 1), "got -1.0 for element 28, and 1 more"),
         (np.full(30, np.inf), "got inf for element 0"),
         (np.zeros(30), "must not all be 0"),

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from recording import RecordingSource
 from test_splits import ARRAY, EACH, ROWS, rows_read
 
 import oocdata as ooc
 from oocdata.datasets.dataset import Dataset
+from oocdata.datasets.ids import as_ids
 from oocdata.errors import ArgumentError
 
 
@@ -170,3 +174,24 @@ def test_windows_of_other_rows_share_none_over_a_border() -> None:
     steps = ooc.zip(ooc.open(GRID, axis=(0, 1)).windows(2), ooc.open(np.arange(40)).windows(5))
     for train, val in steps.folds(2):
         assert not np.intersect1d(*(part.take(range(len(part)))[1] for part in (train, val))).size
+
+
+def test_groups_are_read_in_the_memory_of_their_values(tmp_path: Path) -> None:
+    """Test a View of one byte a row; taken by position, it took 77 bytes a row."""
+    groups = np.arange(2_000_000) // 500_000
+    np.save(tmp_path / "groups.npy", groups.astype("u1"))
+    view = ooc.open(tmp_path / "groups.npy")
+    as_ids("by", view[:100])  # import the modules
+    tracemalloc.start()
+    ids = as_ids("by", view)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert np.array_equal(ids, groups)
+    assert peak < 4 * view.nbytes
+
+
+def test_images_given_as_groups_are_not_read() -> None:
+    source = RecordingSource(np.zeros((10, 4, 4)))
+    with pytest.raises(ArgumentError, match="`by` must have one value for each row; got <View"):
+        ooc.open(np.arange(10)).split(0.5, 0.5, by=ooc.open(source))
+    assert not source.reads
