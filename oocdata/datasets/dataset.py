@@ -25,7 +25,7 @@ from oocdata.datasets.ids import as_ids
 from oocdata.datasets.request import ArrayRequest, Request, of_sources, prefetching
 from oocdata.datasets.spec import ArraySpec, Batch, Spec, leaves, map_tree
 from oocdata.datasets.splitting import Splitting
-from oocdata.engines.buffers import ALIGNMENT
+from oocdata.engines.buffers import ALIGNMENT, empty
 from oocdata.engines.byte_rows import OBJECT_BYTES, largest_rows
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError, without_methods
@@ -47,6 +47,9 @@ _READ = operator.methodcaller("read")
 _INTEGERS_PER_BOX = 10
 """Integers per box while boxes are gathered from chunks, counted: chunk, row in the chunk, sort
 order, target, and NumPy's temporary arrays."""
+
+_FEW = 1 << 16
+"""Elements that are read at once by their positions, for which reading takes some 80 bytes each."""
 
 
 @dataclass(frozen=True)
@@ -292,6 +295,17 @@ class Dataset(Described, Splitting, ABC):
         chosen = as_positions(positions, len(self))
         # Outside a Loader there is no step, so a hash of the positions seeds mapped functions.
         return self.read(chosen, Draw(step=crc32(chosen.tobytes()), positions=chosen))
+
+    def read_all(self) -> NDArray[Any]:
+        """Read all elements, which are one array each; many elements in blocks."""
+        if len(self) <= _FEW:
+            batch: NDArray[Any] = self.take(np.arange(len(self)))  # type: ignore[assignment]
+            return batch
+        spec: Any = self.spec
+        out = empty((len(self), *spec.shape), spec.dtype)
+        for _ in registry.call("each_block", self, lambda block: None, out=out):
+            pass
+        return out
 
     def __getitem__(self, key: Any) -> Any:
         """Read one element (an int), or select elements without reading (slice, array or mask)."""

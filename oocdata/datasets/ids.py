@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from oocdata import registry
 from oocdata.datasets.spec import is_column
 from oocdata.errors import ArgumentError
 from oocdata.index import as_array
@@ -56,8 +55,7 @@ def _read(name: str, values: Any) -> NDArray[Any]:
         return as_array(name, values)
     if not is_column(values.spec):
         raise ArgumentError(f"`{name}` must have one value for each row; got {values!r}.")
-    blocks: Any = registry.call("each_block", values, lambda block: block.values.reshape(-1))
-    array: NDArray[Any] = np.concatenate([np.empty(0, values.spec.dtype), *blocks])
+    array: NDArray[Any] = values.read_all().reshape(-1)
     unit = getattr(values, "unit", "")
     return array.view(unit) if unit and array.dtype == np.int64 else array
 

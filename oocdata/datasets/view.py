@@ -529,8 +529,7 @@ class View(Dataset):
             )
         if dtype is not None and self.unit and np.dtype(dtype).kind == np.dtype(self.unit).kind:
             return self.__array__().view(self.unit).astype(dtype)
-        view = self if dtype is None else self.astype(dtype)
-        return view.take(np.arange(len(view)))
+        return (self if dtype is None else self.astype(dtype)).read_all()
 
     def astype(self, dtype: DTypeLike) -> View:
         """Convert rows to another dtype as they are written into a batch, by NumPy's casting.

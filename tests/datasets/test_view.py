@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -335,3 +336,20 @@ def test_element_axes_are_indexed_by_arrays(tmp_path: Path, kind: str):
 def test_wrong_arrays_along_an_element_axis(key: Any, message: str):
     with pytest.raises(ArgumentError, match=message):
         _ = ooc.open(sample_array((6, 7, 4)))[key]
+
+
+def test_many_small_rows_are_read_in_the_memory_of_their_values(tmp_path: Path) -> None:
+    """Test rows of four bytes; taken by position, each took 80 bytes more."""
+    array = np.random.default_rng(0).integers(0, 9, (500_000, 2)).astype("u2")
+    np.save(tmp_path / "a.npy", array)
+    view = ooc.open(tmp_path / "a.npy")
+    np.asarray(view[:70_000])  # import the modules
+    tracemalloc.start()
+    found = np.asarray(view)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert_array_equal(found, array)
+    assert peak < 4 * array.nbytes
+    rows = np.random.default_rng(1).permutation(len(array))[:200_000]
+    assert_array_equal(np.asarray(view[::-1], "f4"), array[::-1].astype("f4"))
+    assert_array_equal(np.asarray(view[rows][:, 1]), array[rows, 1])
