@@ -22,7 +22,7 @@ from oocdata.engines.strided import Strided
 from oocdata.engines.wrapped import SourceChunks
 from oocdata.errors import UnknownFormatError, UnsupportedDtypeError
 
-__all__ = ["open_array", "open_object"]
+__all__ = ["open_array", "open_object", "slices_of"]
 
 
 def open_array(array: NDArray[Any], *, axis: int | str = 0) -> Source:
@@ -138,10 +138,15 @@ def open_object(target: Any, *, axis: int | str = 0) -> Source:
         chunks=chunks if chunks and max(chunks) > 1 else None,
     )
     (rows,) = axis_numbers(axis, len(target.shape), storage) if target.shape else (0,)
-    sliced = Sliced(target, storage, axis=rows)
-    if not chunks or max(chunks) == 1:
-        return sliced
-    return Chunked(SourceChunks(sliced, sliced.storage(), chunks, own_threads=True))
+    return slices_of(target, storage, rows)
+
+
+def slices_of(target: Any, storage: Storage, axis: int) -> Source:
+    """Return a source that slices an object, chunk by chunk if `storage` has chunks."""
+    source = Sliced(target, storage, axis=axis)
+    if storage.chunks is None:
+        return source
+    return Chunked(SourceChunks(source, storage, storage.chunks, own_threads=True))
 
 
 def _hint(target: Any) -> str:

@@ -487,10 +487,15 @@ def test_times(tmp_path: Path) -> None:
         assert_array_equal(np.asarray(ooc.open(opened["time"])), days.astype("i8"))
 
 
-def test_text_and_objects() -> None:
-    for values in (np.array(["a", "b"]), np.array([{}, {}])):
-        with pytest.raises(UnsupportedDtypeError):
-            ooc.open(xarray.DataArray(values))
+def test_text_and_objects(tmp_path: Path) -> None:
+    texts = np.array([b"a", b"bc"])
+    assert_array_equal(np.asarray(ooc.open(xarray.DataArray(texts.astype(str)))), texts.astype(str))
+    xarray.Dataset({"s": ("x", texts)}).to_zarr(tmp_path, zarr_format=2, consolidated=False)
+    for chunks in (None, {}):
+        with xarray.open_zarr(tmp_path, consolidated=False, chunks=chunks) as opened:
+            assert_array_equal(np.asarray(ooc.open(opened["s"])), texts)
+    with pytest.raises(UnsupportedDtypeError, match="got Python objects"):
+        ooc.open(xarray.DataArray(np.array([{}, {}])))
 
 
 def test_dtypes_of_pandas() -> None:
@@ -554,6 +559,7 @@ def test_a_dataset_without_numbers() -> None:
     data = xarray.Dataset({"s": ("x", np.array(["a", "b"])), "n": 4.0})
     with pytest.raises(MissingKeyError, match=r"that holds 's' \(<U1\), 'n' \(float64\)\."):
         ooc.open(data)
+    assert np.asarray(ooc.open(data, "s")).tolist() == ["a", "b"]
 
 
 def test_dates_of_cftime(tmp_path: Path) -> None:

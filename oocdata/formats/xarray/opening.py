@@ -11,11 +11,9 @@ import numpy as np
 
 from oocdata.engines.axes import axis_numbers
 from oocdata.engines.axis_views import AxisMap, AxisView
-from oocdata.engines.chunked import Chunked
 from oocdata.engines.memory_array import MemoryArray
-from oocdata.engines.objects import Sliced
 from oocdata.engines.source import Annotations, Source, Storage, check_dtype, check_stored, unit_of
-from oocdata.engines.wrapped import Relabelled, SourceChunks
+from oocdata.engines.wrapped import Relabelled
 from oocdata.errors import (
     ArgumentError,
     MissingDependencyError,
@@ -24,6 +22,7 @@ from oocdata.errors import (
     UnsupportedDtypeError,
 )
 from oocdata.formats.dimensions import SCALED, VALID, data_variables, packing
+from oocdata.formats.memory import slices_of
 from oocdata.formats.opening import Missing, refuse_arguments
 from oocdata.formats.packing import decoded
 from oocdata.formats.tree import Array
@@ -146,8 +145,6 @@ def _check_numbers(variable: Any) -> None:
             "elements must be numbers; got Python objects, such as text or dates of cftime. Dates "
             "are numbers in the file: open it by its path, or with decode_times=False."
         )
-    if dtype.kind in "SU":
-        raise UnsupportedDtypeError(f"elements must be numbers; got text ({dtype}).")
     if dtype.kind in "mM" and is_loaded(variable):
         return
     if dtype.kind in "mM":
@@ -177,10 +174,7 @@ def _through_xarray(variable: Any, described: Storage, axis: int) -> Source:
         reading=how,
         chunks=chunks,
     )
-    source = Sliced(variable, storage, axis=axis)
-    if chunks is None:
-        return source
-    return Chunked(SourceChunks(source, storage, chunks, own_threads=True))
+    return slices_of(variable, storage, axis)
 
 
 def _chunks(variable: Any) -> tuple[int, ...] | None:
