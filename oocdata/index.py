@@ -6,7 +6,6 @@ an irregular selection (an int array, a mask) becomes an int64 array.
 
 from __future__ import annotations
 
-import itertools
 import operator
 import os
 from collections.abc import Iterable
@@ -112,15 +111,12 @@ def as_axes(axes: Iterable[Any], ndim: int) -> list[int] | None:
 
 def as_bounds(name: str, value: Any) -> tuple[int, ...]:
     """Return ascending bounds of at least 1 as a tuple of int."""
-    try:
-        bounds = tuple(as_count(name, bound) for bound in value)
-    except (TypeError, ArgumentError):
-        bounds = ()
-    if not bounds or any(high <= low for low, high in itertools.pairwise(bounds)):
+    bounds = as_lengths(name, value, at_least=1)
+    if not len(bounds) or (bounds[1:] <= bounds[:-1]).any():
         raise ArgumentError(
             f"`{name}` must be lengths that ascend, e.g. (16, 32, 64); got {value!r}."
         )
-    return bounds
+    return tuple(bounds.tolist())
 
 
 def as_lengths(

@@ -13,9 +13,11 @@ from numpy.typing import ArrayLike, NDArray
 from oocdata.box import Ints
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.ids import as_ids, as_ticks
+from oocdata.datasets.view import View
 from oocdata.datasets.zip import Zip
 from oocdata.datasets.zip import zip as zipped
 from oocdata.errors import ArgumentError, EmptyError, MissingPartnerWarning
+from oocdata.formats.dimensions import as_text
 from oocdata.index import as_range
 
 __all__ = ["How", "join", "matches"]
@@ -156,13 +158,9 @@ def _ids_of_each(on: Any, named: Mapping[str, Any], number: int) -> list[Any]:
 
 def _check_units(arguments: list[Any]) -> None:
     """Raise ArgumentError if numbers have different units, e.g. days since different dates."""
-    views = [ids for ids in arguments if isinstance(ids, Dataset) and not getattr(ids, "unit", "")]
-    storages = [getattr(view, "storage", None) for view in views]
-    values = [
-        storage.annotations().attributes.get("units") for storage in storages if storage is not None
-    ]
-    texts = [unit.decode(errors="replace") if isinstance(unit, bytes) else unit for unit in values]
-    units = list(dict.fromkeys(text for text in texts if isinstance(text, str)))
+    views = [ids for ids in arguments if isinstance(ids, View) and not ids.unit]
+    texts = [as_text(view.storage.annotations().attributes.get("units")) for view in views]
+    units = list(dict.fromkeys(filter(None, texts)))
     if len(units) > 1:
         raise ArgumentError(
             f"`on` must hold ids of one unit; got {units[0]!r} and {units[1]!r}. Dates of both can "

@@ -183,4 +183,4 @@ def select_columns(source: Source, axis: int, places: Ints) -> Source | None:
         )
     if isinstance(source, Columns):
         return Columns(source.source, source.places[places])
-    return Columns(source, np.arange(source.shape[1])[places])
+    return Columns(source, places)

@@ -117,7 +117,7 @@ def test_blocks_of_chunks_within_a_bucket() -> None:
 
 def test_wrong_arguments() -> None:
     for wrong in ((), (0, 3), (5, 5), (5, 3), 7, "ab", (1.5,)):
-        with pytest.raises(ArgumentError, match="`bucket` must be lengths that ascend"):
+        with pytest.raises(ArgumentError, match="`bucket` must be lengths"):
             ROWS.batches(4, bucket=wrong)
     with pytest.raises(ArgumentError, match="`bucket` must be None for elements of one length"):
         ooc.open(np.arange(9)).batches(4, bucket=(3,))
