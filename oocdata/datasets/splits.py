@@ -25,7 +25,7 @@ _ROUNDING = 1e-6
 """Tolerance within which a share of rows is a whole number."""
 
 
-def shares(sizes: Sequence[float | Fraction], length: int, dropped: str = "") -> list[Fraction]:
+def shares(sizes: Sequence[float], length: int, dropped: str = "") -> list[Fraction]:
     """Return sizes, fractions or counts, as checked exact fractions of `length`.
 
     `dropped` explains in error messages why `length` is less than the total.
@@ -35,7 +35,7 @@ def shares(sizes: Sequence[float | Fraction], length: int, dropped: str = "") ->
     if not sizes:
         raise ArgumentError("`sizes` must hold at least one fraction or count; got none.")
     counts = [isinstance(size, int | np.integer) and not isinstance(size, bool) for size in sizes]
-    floats = [isinstance(size, float | np.floating | Fraction) for size in sizes]
+    floats = [isinstance(size, float | np.floating) for size in sizes]
     if not (all(counts) or all(floats)):
         raise ArgumentError(
             f"`sizes` must be all fractions (floats) or all counts (ints); got {tuple(sizes)}. "
@@ -61,7 +61,7 @@ def shares(sizes: Sequence[float | Fraction], length: int, dropped: str = "") ->
     return fractions
 
 
-def split_ranges(length: int, sizes: Sequence[float | Fraction], gap: int = 0) -> list[range]:
+def split_ranges(length: int, sizes: Sequence[float], gap: int = 0) -> list[range]:
     """Divide ``range(length)`` into consecutive ranges, with `gap` positions dropped between them.
 
     Sizes are fractions of the length without the gaps (each > 0, sum ≤ 1), or counts. The ends are
@@ -89,7 +89,7 @@ def split_ranges(length: int, sizes: Sequence[float | Fraction], gap: int = 0) -
     ]
 
 
-def group_parts(ids: NDArray[Any], sizes: Sequence[float | Fraction], seed: int | None) -> Ints:
+def group_parts(ids: NDArray[Any], fractions: Sequence[float | Fraction], seed: int | None) -> Ints:
     """Return the part of each row, with undivided groups.
 
     Groups in order of first appearance, or shuffled if there is a seed, are cut at the group
@@ -102,7 +102,6 @@ def group_parts(ids: NDArray[Any], sizes: Sequence[float | Fraction], seed: int 
     >>> group_parts(np.array([7, 7, 3, 3, 3, 5]), (0.5, 0.5), None)
     array([0, 0, 1, 1, 1, 1])
     """
-    fractions = shares(sizes, len(ids))
     _, first, groups, counts = np.unique(
         ids, return_index=True, return_inverse=True, return_counts=True
     )
@@ -124,7 +123,7 @@ def group_parts(ids: NDArray[Any], sizes: Sequence[float | Fraction], seed: int 
     return part_of[groups]
 
 
-def class_parts(labels: NDArray[Any], sizes: Sequence[float | Fraction], seed: int) -> Ints:
+def class_parts(labels: NDArray[Any], fractions: Sequence[float | Fraction], seed: int) -> Ints:
     """Return the part of each row, drawn at random with equal shares of each class.
 
     Counts follow the method of largest remainders (Hamilton): a part gets its exact share of a
@@ -137,10 +136,9 @@ def class_parts(labels: NDArray[Any], sizes: Sequence[float | Fraction], seed: i
     >>> np.bincount(parts[:4]), np.bincount(parts[4:])
     (array([2, 2]), array([3, 3]))
     """
-    fractions = [float(share) for share in shares(sizes, len(labels))]
     rest = 1 - math.fsum(fractions)
     _, classes, counts = np.unique(labels, return_inverse=True, return_counts=True)
-    dealt = _apportioned(counts, [*fractions, rest if rest > 1e-9 else 0.0])
+    dealt = _apportioned(counts, [*map(float, fractions), rest if rest > 1e-9 else 0.0])
     parts = np.empty(len(labels), np.int64)
     keys = classes.astype(np.uint64) << np.uint64(32)
     keys |= _random(len(labels), seed, "classes") >> np.uint64(32)

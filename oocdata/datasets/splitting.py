@@ -23,8 +23,6 @@ from oocdata.errors import ArgumentError, EmptyError
 from oocdata.index import Selection, as_count, as_range, as_whole
 
 if TYPE_CHECKING:
-    from fractions import Fraction
-
     from oocdata.datasets.dataset import Dataset
     from oocdata.datasets.mix import Mix
 
@@ -282,11 +280,9 @@ class Splitting:
         >>> [(len(training), len(validation)) for training, validation in pairs.folds(3)]
         [(5, 2), (4, 2), (5, 2)]
         """
-        from fractions import Fraction  # with decimal behind it, only here
-
         if as_count("k", k, at_least=2) > len(self):
             raise EmptyError(f"`k` must be at most the {len(self)} elements; got {k}.")
-        sizes = [Fraction(1, int(k))] * k
+        sizes = [1 / k] * k
         rows = as_count("gap", gap, at_least=0)
         if by is not None or stratify is not None:
             parts = self._row_parts(sizes, rows, axis, by, stratify, seed)
@@ -307,7 +303,7 @@ class Splitting:
 
     def _row_parts(
         self,
-        sizes: Sequence[float | Fraction],
+        sizes: Sequence[float],
         gap: int,
         axis: int | str | None,
         by: Ids | None,

@@ -133,14 +133,11 @@ class Field(Relabelled):
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         if out.size == 0:
             return
-        ndim = len(self.source.shape)
-        rows = Extent(extent.lengths[:ndim], extent.strides[:ndim])
+        ((source, rows, row),) = self.read_boxes(origins, extent)
+        ndim = len(source.shape)
         # The scratch memory holds the rows of each box only, so a box begins at 0 along them.
         within = Extent(extent.lengths, (*[1] * ndim, *extent.strides[ndim:]))
         inner = origins.copy()
         inner[:, :ndim] = 0
-        stored = self.source.dtype
-        for part, read in read_through(
-            self.source, origins[:, :ndim], rows, stored, _SCRATCH_BYTES
-        ):
+        for part, read in read_through(source, rows, row, source.dtype, _SCRATCH_BYTES):
             copy_boxes(read[self.name].view(self.dtype), inner[part], within, out[part])
