@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from functools import partial
 from math import prod
 from typing import Any
 
@@ -25,7 +24,7 @@ from oocdata.engines.byte_rows import size_counts
 from oocdata.engines.decoding import in_decoding_thread
 from oocdata.engines.fields import field_of
 from oocdata.engines.memory_array import MemoryArray
-from oocdata.engines.ragged import row_batches, scatter_runs
+from oocdata.engines.ragged import row_batches
 from oocdata.engines.ragged_rows import LocatedRows, RaggedSource
 from oocdata.engines.source import Source, Storage, WithStorage
 from oocdata.errors import SourceError, UnsupportedDtypeError
@@ -168,36 +167,30 @@ class VaryingNumbers(WithStorage, RaggedSource):
         lengths = self._lengths[rows].astype(np.int64)
 
         def read(firsts: Ints, counts: Ints, out: NDArray[Any], targets: Ints) -> None:
-            runs = partial(self._read, rows, lengths, firsts, counts)
-            scatter_runs(runs, counts, self.dtype, out, targets)
+            filled = np.flatnonzero(counts)
+            sizes = lengths[filled] * self.dtype.itemsize + _ARRAY_BYTES
+            for piece in row_batches(sizes, PIECE_BYTES):
+                which = filled[piece]
+                arrays = self._rows(rows[which], lengths[which])
+                places = (numbers[which].tolist() for numbers in (firsts, counts, targets))
+                for array, first, count, target in zip(arrays, *places, strict=True):
+                    out[target : target + count] = array[first : first + count]
 
         return LocatedRows(lengths, read)
 
-    def _read(
-        self, rows: Ints, lengths: Ints, firsts: Ints, counts: Ints, out: NDArray[Any]
-    ) -> None:
-        """Write a run of each row to `out`, one after the other; see `LocatedRows`."""
-        filled = np.flatnonzero(counts)
-        if not len(filled):
-            return
-        rows, lengths = rows[filled], lengths[filled]
-        firsts, counts = firsts[filled], counts[filled]
-        end = 0
-        for piece in row_batches(lengths * out.itemsize + _ARRAY_BYTES, PIECE_BYTES):
-            arrays = _read_heap(self.target, rows[piece][:, None])
-            wrong = np.array([len(array) for array in arrays]) != lengths[piece]
-            if wrong.any():
-                raise SourceError(
-                    "rows must be as long as the dataset says; some are not. They are damaged, or "
-                    "were written over.",
-                    path=self._storage.path,
-                    key=self._storage.key,
-                    rows=rows[piece][wrong],
-                )
-            runs = zip(arrays, firsts[piece].tolist(), counts[piece].tolist(), strict=True)
-            parts = [array[first : first + count] for array, first, count in runs]
-            begin, end = end, end + int(counts[piece].sum())
-            np.concatenate(parts, out=out[begin:end])
+    def _rows(self, rows: Ints, lengths: Ints) -> list[NDArray[Any]]:
+        """Return rows of known lengths; raise `SourceError` for others."""
+        arrays = _read_heap(self.target, rows[:, None])
+        wrong = np.array([len(array) for array in arrays]) != lengths
+        if wrong.any():
+            raise SourceError(
+                "rows must be as long as the dataset says; some are not. They are damaged, or "
+                "were written over.",
+                path=self._storage.path,
+                key=self._storage.key,
+                rows=rows[wrong],
+            )
+        return arrays
 
 
 def _read_heap(target: OnDisk, points: Ints) -> list[Any]:
