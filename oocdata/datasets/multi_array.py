@@ -104,9 +104,7 @@ class MultiArrayRequest(Composite):
 
     def read_parts(self, lengths: list[int], read: Read, room: int = 0) -> list[Any]:
         """Read several batches at once; see `ArrayRequest.read_parts`."""
-        shares = [(self.view.locate(request), places) for request, places in self.members]
-        located = shares[0][0] if len(shares) == 1 else self.view.join(shares, self.shape[0])
-        return self.view.make_batches(located, lengths, read)
+        return self.view.make_batches(self.view.locate(self.members), lengths, read)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -116,12 +114,8 @@ class MultiArrayView(View):
     is_multi_array = True
 
     @abstractmethod
-    def locate(self, request: Request) -> Any:
-        """Locate the rows of a request, and find their lengths."""
-
-    @abstractmethod
-    def join(self, shares: Sequence[tuple[Any, Ints]], rows: int) -> Any:
-        """Return the located rows of several requests as one, by their places among all rows."""
+    def locate(self, members: Sequence[tuple[Request, Ints]]) -> Any:
+        """Locate the rows of requests at their places among all rows, and find their lengths."""
 
     @abstractmethod
     def make_batches(self, located: Any, lengths: list[int], read: Read) -> list[Any]:

@@ -139,13 +139,9 @@ class Ragged(MultiArrayView):
         """Return the length of each row; reads all lengths."""
         return np.asarray(self.lengths)
 
-    def locate(self, request: Request) -> LocatedRows:
-        """Locate the rows of a request; see `MultiArrayView.locate`."""
-        return locate(request.source, request.origins[:, 0])
-
-    def join(self, shares: Sequence[tuple[LocatedRows, Ints]], rows: int) -> LocatedRows:
-        """Return the located rows of several requests as one; see `MultiArrayView.join`."""
-        return join_located(rows, shares)
+    def locate(self, members: Sequence[tuple[Request, Ints]]) -> LocatedRows:
+        """Locate the rows of requests; see `MultiArrayView.locate`."""
+        return join_located([(locate(row.source, row.origins[:, 0]), at) for row, at in members])
 
     def make_batches(self, located: LocatedRows, lengths: list[int], read: Read) -> list[Any]:
         """Return batches of the given numbers of rows; see `MultiArrayView.make_batches`."""

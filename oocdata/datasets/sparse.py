@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -108,14 +108,11 @@ class Sparse(MultiArrayView):
         """Return the bytes of the stored values and columns as read."""
         return elements * self._longest * entry_bytes(self.source)
 
-    def locate(self, request: Request) -> list[Entries]:
-        """Read the entries of a request's rows; see `MultiArrayView.locate`."""
-        return read_entries(request.source, request.origins, request.extent)
-
-    def join(self, shares: Sequence[tuple[list[Entries], Ints]], rows: int) -> list[Entries]:
-        """Return the entries of several requests as one; see `MultiArrayView.join`."""
-        parts = [entries for located, _ in shares for entries in located]
-        return reorder_entries(parts, [places for _, places in shares], self.dtype)
+    def locate(self, members: Sequence[tuple[Request, Ints]]) -> list[Entries]:
+        """Read the entries of the rows of requests; see `MultiArrayView.locate`."""
+        parts = [read_entries(part.source, part.origins, part.extent) for part, _ in members]
+        places = [places for _, places in members]
+        return reorder_entries(list(chain.from_iterable(parts)), places, self.dtype)
 
     def make_batches(
         self, located: list[Entries], lengths: list[int], read: Read

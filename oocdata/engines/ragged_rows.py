@@ -110,16 +110,15 @@ def locate(source: Source, rows: Ints) -> LocatedRows:
     if isinstance(source, RaggedSource):
         return source.locate(rows)
     assert isinstance(source, Concat)
-    shares = [
-        (locate(part, within[:, 0]), places)
-        for part, places, within in source.shares(rows[:, None])
-    ]
-    return shares[0][0] if len(shares) == 1 else join_located(len(rows), shares)
+    shares = source.shares(rows[:, None])
+    return join_located([(locate(part, within[:, 0]), places) for part, places, within in shares])
 
 
-def join_located(count: int, shares: Sequence[tuple[LocatedRows, Ints]]) -> LocatedRows:
+def join_located(shares: Sequence[tuple[LocatedRows, Ints]]) -> LocatedRows:
     """Return rows of several sources as one; `shares` has the rows of each and their positions."""
-    lengths = np.zeros(count, np.int64)
+    if len(shares) == 1:
+        return shares[0][0]
+    lengths = np.zeros(sum(len(places) for _, places in shares), np.int64)
     for located, places in shares:
         lengths[places] = located.lengths
 
