@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -133,7 +134,7 @@ class Ragged(MultiArrayView):
     @property
     def lengths(self) -> View:
         """Length of each row, a View of int64."""
-        return self._view_of(RowLengths(self.source))
+        return _same_rows(self, RowLengths(self.source))
 
     def row_lengths(self) -> Ints:
         """Return the length of each row; reads all lengths."""
@@ -145,25 +146,8 @@ class Ragged(MultiArrayView):
 
     def make_batches(self, located: LocatedRows, lengths: list[int], read: Read) -> list[Any]:
         """Return batches of the given numbers of rows; see `MultiArrayView.make_batches`."""
-        row_lengths = located.lengths
-        ends, borders = np.concatenate(([0], np.cumsum(row_lengths))), np.cumsum([0, *lengths])
-        firsts = ends[borders]  # the number of each batch's first value among all values
-        whole, parts = allocate(
-            np.diff(firsts).tolist(), inner_shape(self.source), self.dtype, read
-        )
-        begins = np.arange(len(parts)) * (len(whole) // len(parts))
-        # Read all rows of all batches at once.
-        targets = ends[:-1] + np.repeat(begins - firsts[:-1], lengths)
-        located.read(np.zeros_like(row_lengths), row_lengths, whole, targets)
-        splits = [
-            ends[start : stop + 1] - ends[start] for start, stop in pairwise(borders.tolist())
-        ]
-        return list(map(RaggedBatch, parts, splits))
-
-    def _view_of(self, source: Source) -> View:
-        """Return the view of another source with the same rows, and the same selection."""
-        view = View.of(source)
-        return replace(view, cuts=(*self.cuts, *view.cuts[1:]), rows=self.rows)
+        values = _read_rows(self, located, located.lengths, lengths, read)
+        return list(map(RaggedBatch, *values))
 
     def pad(
         self, to: int | Sequence[int] | None = None, *, value: float = 0, cut: bool = False
@@ -201,12 +185,11 @@ class Ragged(MultiArrayView):
         >>> [batch.shape for batch in rows.pad((2, 4)).batches(2, bucket=(2, 4))]
         [(2, 2), (1, 4)]
         """
-        length = self._padded_length(to, cut)
+        length, bounds = self._lengths_of(to, cut)
+        padding_value("value", value, self.dtype)
         padding = padding_value("value", value, self.source.dtype)
-        if isinstance(length, tuple):
-            return Bounded(**fields_of(self), bounds=length, value=padding, is_mask=False)
-        padded = self._view_of(PaddedRows(self.source, length, padding))
-        return padded.astype(self.dtype)
+        padded = _same_rows(self, PaddedRows(self.source, length, padding))
+        return _in_bounds(padded.astype(self.dtype), bounds)
 
     def mask(self, to: int | Sequence[int] | None = None, *, cut: bool = False) -> View:
         """Return the mask of values in the rows of `pad`, bool, shape ``(rows, to)``.
@@ -217,43 +200,48 @@ class Ragged(MultiArrayView):
         >>> ooc.ragged(np.arange(3), lengths=[1, 2]).mask()[0]
         array([ True, False])
         """
-        length = self._padded_length(to, cut)
-        if isinstance(length, tuple):
-            fields = {**fields_of(self), "dtype": np.dtype(np.bool_)}
-            return Bounded(**fields, bounds=length, value=False, is_mask=True)
-        return self._view_of(RowMask(self.source, length))
+        length, bounds = self._lengths_of(to, cut)
+        return _in_bounds(_same_rows(self, RowMask(self.source, length)), bounds)
 
-    def _padded_length(self, to: Any, cut: bool) -> int | tuple[int, ...]:
-        """Return the length, or the lengths, to pad to."""
+    def _lengths_of(self, to: Any, cut: bool) -> tuple[int, tuple[int, ...]]:
+        """Return the largest length to pad to, and the lengths if several are given."""
         if to is None:
-            return self.longest
-        several = as_bounds("to", to) if is_listed(to) and not isinstance(to, str) else ()
-        length = several[-1] if several else as_count("to", to)
+            return self.longest, ()
+        bounds = as_bounds("to", to) if is_listed(to) and not isinstance(to, str) else ()
+        length = bounds[-1] if bounds else as_count("to", to)
         if not as_flag("cut", cut) and self.longest > length:
             raise ArgumentError(
                 f"`to` must be at least the length of the longest row, {self.longest}, unless "
                 f"longer ones are cut; got {to}. Write cut=True to leave out what is beyond."
             )
-        return several or length
+        return length, bounds
+
+
+def _in_bounds(view: View, bounds: tuple[int, ...]) -> View:
+    """Return a view of padded rows, or of their mask; in batches of these lengths if there are."""
+    return Bounded(**fields_of(view), bounds=bounds) if bounds else view
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Bounded(Ragged):
-    """Ragged rows, padded to one length in each batch; made by `Ragged.pad` and `Ragged.mask`.
+class Bounded(MultiArrayView):
+    """Padded rows, or their mask, cut to one length in each batch; see `Ragged.pad`.
 
     Attributes
     ----------
     bounds : tuple of int
-        Ascending lengths that batches may have. Rows are truncated to the last.
-    value : number
-        Padding value.
-    is_mask : bool
-        Whether batches are the mask of values, instead of the values.
+        Ascending lengths that batches may have. The rows of the source have the last.
     """
 
+    source: PaddedRows | RowMask
     bounds: tuple[int, ...]
-    value: Any
-    is_mask: bool
+
+    def __post_init__(self) -> None:
+        whole = View.of(self.source)
+        if (self.cuts[1:], self.order) != (whole.cuts[1:], whole.order):
+            raise ArgumentError(
+                f"rows padded to several lengths, {self.bounds}, must be whole, with their axes in "
+                "order. Pad them to one length, or select and transpose in the model."
+            )
 
     def __repr__(self) -> str:
         return f"<Bounded: {len(self)} rows of {self.spec}>"
@@ -261,10 +249,10 @@ class Bounded(Ragged):
     @cached_property
     def spec(self) -> ArraySpec:
         """Shape and dtype of a row, with None for the length in its batch."""
-        inner = () if self.is_mask else inner_shape(self.source)
-        value = "as a mask" if self.is_mask else f"with {np.array(self.value).astype(self.dtype)}"
-        padding = f"{value} up to {', '.join(map(str, self.bounds))}"
-        return ArraySpec((None, *inner), self.dtype, "padded", padding)
+        value = self.source.value
+        words = "as a mask" if value is None else f"with {np.array(value).astype(self.dtype)}"
+        padding = f"{words} up to {', '.join(map(str, self.bounds))}"
+        return ArraySpec((None, *self.element[1:]), self.dtype, "padded", padding)
 
     def array_bytes(self, elements: int) -> list[int]:
         """Return the bytes of a batch of the largest length."""
@@ -272,29 +260,60 @@ class Bounded(Ragged):
 
     def input_bytes(self, elements: int) -> int:
         """Return an upper bound of the bytes of the values as read."""
-        read = 0 if self.is_mask else self.source.dtype.itemsize
-        return elements * self.bounds[-1] * read * (self.spec.nbytes // self.dtype.itemsize)
+        return elements * prod(self.element) * self.source.dtype.itemsize
+
+    def row_lengths(self) -> Ints:
+        """Return the length of each row; reads all lengths."""
+        return np.asarray(_same_rows(self, RowLengths(self.source.rows)))
+
+    def locate(self, members: Sequence[tuple[Any, Ints]]) -> LocatedRows:
+        """Locate the rows of requests; see `MultiArrayView.locate`."""
+        rows = [(row.source.rows, row.origins[:, 0], at) for row, at in members]
+        return join_located([(locate(source, numbers), at) for source, numbers, at in rows])
 
     def make_batches(self, located: LocatedRows, lengths: list[int], read: Read) -> list[Any]:
         """Return each batch, padded to the smallest length that holds its rows."""
-        counts = np.minimum(located.lengths, self.bounds[-1])
-        borders = list(pairwise(np.cumsum([0, *lengths]).tolist()))
-        most = [counts[start:stop].max(initial=0) for start, stop in borders]
-        widths = [self.bounds[at] for at in np.searchsorted(self.bounds, most).tolist()]
-        inner = () if self.is_mask else inner_shape(self.source)
-        sizes = [rows * width for rows, width in zip(lengths, widths, strict=True)]
-        whole, parts = allocate(sizes, inner, self.dtype, read)
-        room = len(whole) // len(parts)
-        batches: list[NDArray[Any]] = []
-        targets = []
-        for part, (start, stop), width in zip(parts, borders, widths, strict=True):
-            batch = part.reshape(stop - start, width, *inner)
-            if self.is_mask:
-                np.less(np.arange(width), counts[start:stop, None], out=batch)
-            else:
-                batch[...] = self.value
-            targets.append(np.arange(stop - start) * width + len(batches) * room)
-            batches.append(batch)
-        if not self.is_mask:  # read all rows of all batches at once
-            located.read(np.zeros_like(counts), counts, whole, np.concatenate(targets))
-        return batches
+        row_lengths = np.split(located.lengths, np.cumsum(lengths[:-1]))
+        longest = [min(each.max(initial=0), self.bounds[-1]) for each in row_lengths]
+        widths = [self.bounds[at] for at in np.searchsorted(self.bounds, longest).tolist()]
+        if self.source.value is None:
+            pairs = zip(row_lengths, widths, strict=True)
+            masks = [np.arange(width) < each[:, None] for each, width in pairs]
+            return [mask.astype(self.dtype, copy=False) for mask in masks]
+        room = np.repeat(widths, lengths)
+        parts, _ = _read_rows(self, located, room, lengths, read, self.source.value)
+        shapes = zip(parts, lengths, widths, strict=True)
+        return [part.reshape(rows, width, *part.shape[1:]) for part, rows, width in shapes]
+
+
+def _read_rows(
+    view: Ragged | Bounded,
+    located: LocatedRows,
+    room: Ints,
+    lengths: list[int],
+    read: Read,
+    value: Any = None,
+) -> tuple[list[NDArray[Any]], list[Ints]]:
+    """Read rows into batches; return the values and the row splits of each batch.
+
+    Row i takes `room[i]` places: it is cut to them, or padded with a value.
+    """
+    ends, borders = np.concatenate(([0], np.cumsum(room))), np.cumsum([0, *lengths])
+    firsts = ends[borders]  # the number of each batch's first value among all values
+    inner: Any = view.spec.shape[1:]
+    whole, parts = allocate(np.diff(firsts).tolist(), inner, view.dtype, read)
+    if value is not None:
+        whole[...] = value
+    begins = np.arange(len(parts)) * (len(whole) // len(parts))
+    # Read all rows of all batches at once.
+    targets = ends[:-1] + np.repeat(begins - firsts[:-1], lengths)
+    counts = np.minimum(located.lengths, room)
+    located.read(np.zeros_like(counts), counts, whole, targets)
+    splits = [ends[start : stop + 1] - ends[start] for start, stop in pairwise(borders.tolist())]
+    return parts, splits
+
+
+def _same_rows(view: View, source: Source) -> View:
+    """Return the view of another source with the same rows, and the same selection of rows."""
+    other = View.of(source)
+    return replace(other, cuts=(view.cuts[0], *other.cuts[1:]), rows=view.rows)

@@ -178,6 +178,9 @@ class RowMask(DerivedRows):
     length: int
 
     dtype: ClassVar[np.dtype[Any]] = np.dtype(np.bool_)
+    value: ClassVar[None] = None
+    """No padding value."""
+
     _layout: ClassVar[str] = "where rows hold values"
 
     @property

@@ -82,6 +82,13 @@ def test_tensors_are_the_memory_that_was_read_into(rows: ooc.Ragged, steps: int)
     assert loader.explain().batch_bytes == loader.batch_bytes
 
 
+def test_a_mask_has_a_dtype_of_its_own(rows: ooc.Ragged) -> None:
+    both = ooc.zip(rows.mask(BOUNDS), rows.mask(BOUNDS).astype("f4"))
+    for mask, weights in both.batches(32, shuffle=True, bucket=BOUNDS):
+        assert [mask.dtype, weights.dtype] == [np.bool_, np.float32]
+        assert_array_equal(weights, mask)
+
+
 def test_zips_splits_and_loaders(rows: ooc.Ragged) -> None:
     pairs = ooc.zip(rows.pad(BOUNDS, value=-1), rows.mask(BOUNDS), rows.lengths)
     train, test = pairs.split(0.7, 0.3)
@@ -108,6 +115,12 @@ def test_invalid_calls(rows: ooc.Ragged) -> None:
     with pytest.raises(ArgumentError, match="`to` must be lengths"):
         rows.mask((9, 5))
     padded = rows.pad(BOUNDS)
+    assert not hasattr(padded, "pad")  # which would pad the rows, or make numbers of a mask
+    with pytest.raises(ArgumentError, match="`mask` must be called on dense rows"):
+        padded.mask()
+    for select in (lambda: padded[:, 2:9], lambda: padded[:, :, 0], lambda: padded.transpose(1, 0)):
+        with pytest.raises(ArgumentError, match=r"padded to several lengths.* must be whole"):
+            select()
     for wrong in (
         lambda: padded.map(lambda x: x),
         lambda: padded.batches(4, workers=1),

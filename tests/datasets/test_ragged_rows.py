@@ -120,6 +120,9 @@ def test_invalid_lengths_and_values() -> None:
     for value in (-1, 256, 0.5, np.nan, "a"):
         with pytest.raises(ArgumentError, match="`value` must be a number that uint8 holds"):
             rows.pad(value=value)
+    for to in (9, (5, 9)):
+        with pytest.raises(ArgumentError, match="`value` must be a number that int8 holds; got 20"):
+            rows.astype("i1").pad(to, value=200)
     with pytest.raises(ArgumentError, match=r"sum to the 15 values; got .* a sum of 14"):
         ooc.ragged(np.arange(15), lengths=[7, 7])
     with pytest.raises(ArgumentError, match="`values` must be an array, all of whose rows"):

@@ -90,7 +90,7 @@ def test_lengths_are_found_without_the_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path / "a.h5", "events", rows_of("f4"), **LAYOUTS["filtered chunks"])
-    monkeypatch.setattr(varying, "_PIECE_BYTES", 2000)
+    monkeypatch.setattr(varying, "PIECE_BYTES", 2000)
     calls, usual = [], varying.reading
     monkeypatch.setattr(
         varying, "reading", lambda target, rows: (calls.append(len(rows)), usual(target, rows))[1]
