@@ -39,10 +39,10 @@ pass."""
 class Feed:
     """The reads of one dataset: pass after pass over its loader's steps.
 
-    TensorFlow keeps the position of each iterator as an int64 array of shape (5,): the first step
-    of the pass, its length, the steps of a run, the number of runs, and a key. The tensor aliases
-    the array, so the array lives as long as the iterator; when it goes, reading ahead ends. A
-    position is valid for one fingerprint. The reader's runs are arrays; see `stack_batches`.
+    TensorFlow keeps the position of each iterator as an int64 array of shape (4,): the first step
+    of the pass, its length, the steps of a run, and a key. The tensor aliases the array, so the
+    array lives as long as the iterator; when it goes, reading ahead ends. A position is valid for
+    one fingerprint. The reader's runs are arrays; see `stack_batches`.
     """
 
     def __init__(
@@ -55,8 +55,8 @@ class Feed:
         self._positions: WeakValueDictionary[int, Ints] = WeakValueDictionary()
         self._runs: WeakValueDictionary[int, ReadAhead | Merged] = WeakValueDictionary()
 
-    def read(self, position: Ints, saved: bytes, number: int) -> list[NDArray[Any]]:
-        """Return the position of an iterator, and the arrays of a run; past the last run, no steps.
+    def read(self, position: Ints, saved: bytes, number: int) -> list[NDArray[Any]] | None:
+        """Return the position of an iterator, and the arrays of a run; None past the last run.
 
         `position` was returned here, or where the iterator was saved; `saved` is the fingerprint
         that it is valid for. Raises RestoreError if `saved` is another feed's fingerprint.
@@ -65,7 +65,7 @@ class Feed:
             check_fingerprint(saved.decode(), self.fingerprint)
         if number == BEGINNING:
             position, runs = self._enter(self.begin(), 0)
-            arrays = None
+            arrays: list[Any] | None = stack_batches([], self.loader)
         else:
             position, runs = self._take(position, number)
             try:
@@ -75,14 +75,12 @@ class Feed:
                 if isinstance(runs, Merged):  # generators can't continue: the next read is the end
                     self._runs[int(position[-1])] = runs
                 raise
-            if arrays is None:  # the end, which is not known in advance for every loader
-                position = np.array([*position[:3], number, *position[4:]])
         self._runs[int(position[-1])] = runs
-        return [position, *(arrays or stack_batches([], self.loader))]
+        return None if arrays is None else [position, *arrays]
 
     def _take(self, position: Ints, number: int) -> tuple[Ints, ReadAhead | Merged]:
         """Take an iterator's runs from the table; return its position and the runs."""
-        first, length, together, _, key = map(int, position)
+        first, length, together, key = map(int, position)
         pass_ = replace(self.loader.pass_from(0), first=first, length=length, together=together)
         current, runs = self._positions.get(key), self._runs.pop(key, None)
         if runs is not None:
@@ -97,8 +95,8 @@ class Feed:
         """Return a new position for an iterator, and its runs from `number` on."""
         key, runs = next(self._keys), self.reader.begin(pass_, number)
         pass_ = runs.pass_  # may have shorter runs
-        position = empty((5,), np.dtype(np.int64))
-        position[:] = pass_.first, pass_.length, pass_.together, len(pass_), key
+        position = empty((4,), np.dtype(np.int64))
+        position[:] = pass_.first, pass_.length, pass_.together, key
         finalize(position, runs.close).atexit = False
         self._positions[key] = position
         return position, runs
@@ -124,8 +122,11 @@ def forget(number: int) -> None:
 
 
 def read(feed: Any, position: Any, saved: Any, number: Any) -> list[NDArray[Any]]:
-    """Read a run of steps; see `Feed.read`."""
-    return call(feed, Feed.read, position, saved, int(number))
+    """Read a run of steps; see `Feed.read`. Raise StopIteration past the last run."""
+    arrays = call(feed, Feed.read, position, saved, int(number))
+    if arrays is None:
+        raise StopIteration
+    return arrays
 
 
 def call(number: Any, method: Callable[..., _Result], *arguments: Any) -> _Result:

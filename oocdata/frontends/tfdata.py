@@ -10,9 +10,10 @@ A call into Python costs more than reading a small batch. So one call reads a ru
 that begins at an aligned address is a view. The following runs are read meanwhile
 (`oocdata.reading.ahead`), so the pipeline needs no parallel map and no prefetch.
 
-TensorFlow optimises the graph of a dataset again for each pass over it, which takes as long as
-dozens of batches: the fewer functions, the better. So decisions that could be made in the graph
-(whether the pass has begun, whether a saved iterator belongs to this loader) are made in Python.
+TensorFlow prepares the functions of a dataset again for each pass over it, which takes as long as
+dozens of batches: the fewer and the simpler, the better. So decisions that could be made in the
+graph (whether the pass has begun or ended, whether a saved iterator belongs to this loader) are
+made in Python, and there are two functions, made for `tf.raw_ops` by `_graph_function`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from __future__ import annotations
 import atexit
 import itertools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -60,7 +61,7 @@ __all__ = [
 
 atexit.register(calls.close)  # after importing TensorFlow, so that it runs before its exit hooks
 
-_POSITION_SHAPE = (5,)
+_POSITION_SHAPE = (4,)
 """Shape of the array that holds an iterator's position; see `oocdata.frontends.feeds.Feed`."""
 
 _HANDED_OUT = 2
@@ -174,7 +175,6 @@ def dataset_of_passes(
     tf.data.Dataset
         Of unknown cardinality.
     """
-    spec = loader.spec
     text = fingerprint(loader, **extra)
     parallel = as_count("parallel", parallel)
     prefetch = as_count("prefetch", prefetch, at_least=0)
@@ -184,43 +184,46 @@ def dataset_of_passes(
     )  # fmt: skip
     number = feeds.add(feeds.Feed(loader, begin, text, reader))
 
-    length = next(leaves(spec)).shape[0]
-    parts = [part for leaf in leaves(loader.dataset.spec) for part in composed_specs(leaf, length)]
-    shapes = [(None, *part.shape) for part in parts]
-    read = _read_function(tuple(tensor_dtype(part.dtype) for part in parts))
+    stacked = [_tensor_spec(part, None) for part in _array_specs(loader)]
     delivered: Any = loader if parsed is None else parsed
     composed, spec = delivered.dataset.is_multi_array, delivered.spec
     parser = None if parsed is None else delivered.dataset.fn
-    feed, own_fingerprint = tf.constant(number, tf.int64), tf.constant(text)
 
-    # A pass begins when its first element is requested, not when an iterator is made: `fit` makes
-    # two iterators an epoch and uses one. The state of `scan` is the iterator's position, which
-    # includes the length of runs, and the fingerprint of its loader: so a restored iterator
-    # continues with the same runs, whatever their length here, or raises.
-    @without_autograph
-    def run(state: tuple[tf.Tensor, tf.Tensor], number: tf.Tensor) -> Any:
-        position, *arrays = read(feed, *state, number)
-        position = tf.ensure_shape(position, _POSITION_SHAPE)
-        arrays = tuple(map(tf.ensure_shape, arrays, shapes))
-        return (position, own_fingerprint), (position, number, arrays)
-
-    @without_autograph
-    def is_run(position: tf.Tensor, number: tf.Tensor, arrays: tuple[tf.Tensor, ...]) -> tf.Tensor:
-        return number < position[3]
-
-    @without_autograph
-    def batches(position: tf.Tensor, number: tf.Tensor, arrays: tuple[tf.Tensor, ...]) -> Any:
+    def batches(*arrays: tf.Tensor) -> tf.Tensor:
+        arrays = tuple(map(tf.ensure_shape, arrays, [each.shape for each in stacked]))
         if parser is not None:
             arrays = parser.tensors(*arrays)
         rest = iter(arrays)
         tree = arrays if composed else map_tree(lambda _: next(rest), spec)
-        return tf.data.Dataset.from_tensor_slices(tree)  # not `unbatch`, which copies each
+        # Not `unbatch`, which copies each batch.
+        return tf.data.experimental.to_variant(tf.data.Dataset.from_tensor_slices(tree))
 
+    # A pass begins when its first element is requested, not when an iterator is made: `fit` makes
+    # two iterators an epoch and uses one. The state of a scan is the iterator's position, which
+    # includes the length of runs, and the fingerprint of its loader: so a restored iterator
+    # continues with the same runs, whatever their length here, or raises.
     not_begun = tf.constant(-1, tf.int64, _POSITION_SHAPE)
-    state = (not_begun, own_fingerprint)
-    dataset = tf.data.Dataset.range(feeds.BEGINNING, tf.int64.max).scan(state, run)
-    dataset = dataset.take_while(is_run)
-    dataset = dataset.flat_map(batches)
+    feed, own_fingerprint = tf.constant(number, tf.int64), tf.constant(text)
+    numbers = tf.data.Dataset.range(feeds.BEGINNING, tf.int64.max)
+    runs = tf.raw_ops.ScanDataset(
+        input_dataset=tf.data.experimental.to_variant(numbers),
+        initial_state=[not_begun, own_fingerprint],
+        other_arguments=[feed, own_fingerprint],
+        f=_read_function(tuple(each.dtype for each in stacked)),
+        output_types=[each.dtype for each in stacked],
+        output_shapes=[each.shape for each in stacked],
+        preserve_cardinality=False,  # so that StopIteration ends it
+    )
+    elements: Any = map_tree(_tensor_spec, tuple(_array_specs(delivered)) if composed else spec)
+    flat = tf.nest.flatten(elements)
+    variant = tf.raw_ops.FlatMapDataset(
+        input_dataset=runs,
+        other_arguments=[],
+        f=_graph_function(batches, stacked),
+        output_types=[leaf.dtype for leaf in flat],
+        output_shapes=[leaf.shape for leaf in flat],
+    )
+    dataset = tf.data.experimental.from_variant(variant, elements)
     if composed:  # a flat tuple until here, because TensorFlow sorts the keys of dicts
         dataset = dataset.map(without_autograph(lambda *arrays: _composed_element(arrays, spec)))
     options = bounded_options()
@@ -228,6 +231,17 @@ def dataset_of_passes(
     dataset = dataset.with_options(options)
     forget_after(dataset, feeds.forget, number)
     return dataset
+
+
+def _array_specs(loader: Loader | Stream) -> list[ArraySpec]:
+    """Return the specs of the arrays of a batch as `oocdata.frontends.batching` makes them."""
+    length = next(leaves(loader.spec)).shape[0]
+    return [part for leaf in leaves(loader.dataset.spec) for part in composed_specs(leaf, length)]
+
+
+def _tensor_spec(leaf: ArraySpec, *axes: None) -> tf.TensorSpec:
+    """Return the spec of a tensor, with unknown lengths along axes before those of an array."""
+    return tf.TensorSpec((*axes, *leaf.shape), tensor_dtype(leaf.dtype))
 
 
 def _composed_element(arrays: tuple[tf.Tensor, ...], spec: Any) -> Any:
@@ -317,24 +331,35 @@ def forget_after(dataset: tf.data.Dataset, forget: Callable[[int], object], numb
     weakref.finalize(owner, forget, number).atexit = False
 
 
-@lru_cache(maxsize=64)
-def _read_function(dtypes: tuple[str, ...]) -> Any:
-    """Return the graph function that reads a run into arrays of these dtypes.
+def _graph_function(function: Callable[..., Any], signature: Sequence[tf.TensorSpec]) -> Any:
+    """Return the graph function of a dataset, for `tf.raw_ops`.
 
-    There is one for each combination of dtypes, because TensorFlow never frees a function.
+    The attribute marks a function that runs on one device. TensorFlow places and optimises any
+    other function anew in each pass: passes over ten batches took 20 ms of the processor's time,
+    and take 9.
     """
-    outputs = [tf.int64, *(tf.as_dtype(dtype) for dtype in dtypes)]
-    scalar = tf.TensorSpec((), tf.int64)
-    signature = [
-        scalar,
-        tf.TensorSpec(_POSITION_SHAPE, tf.int64),
-        tf.TensorSpec((), tf.string),
-        scalar,
-    ]
+    graph = tf.function(
+        function,
+        input_signature=signature,
+        autograph=False,
+        experimental_attributes={"experimental_ints_on_device": True},
+    )
+    return graph.get_concrete_function()
 
-    @tf.function(input_signature=signature, autograph=False)  # type: ignore[untyped-decorator]
-    def read(feed: tf.Tensor, position: tf.Tensor, saved: tf.Tensor, number: tf.Tensor) -> Any:
+
+@lru_cache(maxsize=64)
+def _read_function(dtypes: tuple[tf.DType, ...]) -> Any:
+    """Return the function of a scan that reads a run into arrays of these dtypes.
+
+    There is one for each combination of dtypes, because TensorFlow never frees a Python function.
+    """
+    number, text = tf.TensorSpec((), tf.int64), tf.TensorSpec((), tf.string)
+    position = tf.TensorSpec(_POSITION_SHAPE, tf.int64)
+
+    def read(position: Any, saved: Any, number: Any, feed: Any, fingerprint: Any) -> Any:
         inputs = [feed, position, saved, number]
-        return tf.numpy_function(feeds.read, inputs, outputs, stateful=False)
+        outputs = [tf.int64, *dtypes]
+        position, *arrays = tf.numpy_function(feeds.read, inputs, outputs, stateful=False)
+        return position, fingerprint, *arrays
 
-    return read
+    return _graph_function(read, [position, text, number, number, text])

@@ -213,6 +213,16 @@ class TestMemory:
         assert len(made) <= 2 * runs // 3
 
 
+def test_a_pass_prepares_two_functions_that_run_on_one_device(loader: ooc.Loader) -> None:
+    """TensorFlow would place and optimise any others anew in each pass."""
+    variant = tf.data.experimental.to_variant(loader.to_tf())
+    serialized = tf.raw_ops.DatasetToGraphV2(input_dataset=variant)
+    graph = tf.compat.v1.GraphDef.FromString(serialized.numpy())
+    functions = graph.library.function
+    assert len(functions) == 2
+    assert all(each.attr["experimental_ints_on_device"].b for each in functions)
+
+
 class TestLifetimes:
     def test_the_loader_is_deleted_with_its_dataset(self) -> None:
         array = np.zeros((10, 3))
