@@ -22,7 +22,6 @@ from oocdata.box import Ints
 from oocdata.choice import choose_order
 from oocdata.cost import cached_bytes
 from oocdata.datasets.dataset import Dataset, Draw, public_names
-from oocdata.datasets.map import Map
 from oocdata.datasets.parsed import Parsed
 from oocdata.datasets.request import ArrayRequest, prefetching
 from oocdata.datasets.spec import Batch, Spec, batched_spec, batches_of, leaves
@@ -356,27 +355,25 @@ class Loader(Epochs):
         """Read a run of steps whose bytes in stores have been requested; see `run`."""
         dataset = self.dataset
         if not dataset.is_mapped:
-            return self._read(run, dataset.spec)
-        numbers = range(run.start, run.stop)
-        each = [self.steps.positions(step, run.epoch) for step in numbers]
-        draws = [
-            Draw(self.seed, run.epoch, step, self.steps.lane, positions)
-            for step, positions in zip(numbers, each, strict=True)
-        ]
-        # No `map`: a function's StopIteration would end it silently.
-        if len(each) > 1 and isinstance(dataset, Map) and not dataset.source.is_mapped:
-            batches = self._read(run, dataset.source.spec)  # the requests are those of its source
-            return [dataset.apply(*pair) for pair in zip(batches, draws, strict=True)]
-        return [dataset.gather(*pair) for pair in zip(each, draws, strict=True)]
+            return batches_of(self._columns(run), dataset.spec)
+        arrays = None if dataset.has_requests_by_part else zip(*self._columns(run), strict=True)
+        batches = []
+        for step in range(run.start, run.stop):
+            positions = self.steps.positions(step, run.epoch)
+            draw = Draw(self.seed, run.epoch, step, self.steps.lane, positions)
+            if arrays is None:
+                batches.append(dataset.gather(positions, draw))
+            else:
+                batches.append(dataset.assemble(iter(next(arrays)), positions, draw))
+        return batches
 
-    def _read(self, run: Run, spec: Spec) -> list[Batch]:
-        """Read the arrays of a run of steps, before any function, as batches of a spec."""
+    def _columns(self, run: Run) -> Iterator[list[Any]]:
+        """Read a run of steps; yield for each array of `requests` those of all steps."""
         lengths = self.steps.lengths(run.start, run.stop)
         read = buffers.Read()
         # Room for a full run, although the last run of an epoch may be shorter.
         room = (run.most or self.steps_together) * self.batch_size // self.num_shards
-        columns = (request.read_parts(lengths, read, room) for request in self.requests(run))
-        return batches_of(columns, spec)
+        return (request.read_parts(lengths, read, room) for request in self.requests(run))
 
     def pass_from(self, epoch: int, start: int = 0, epochs: int = 1) -> Pass:
         """Return the pass over `epochs` epochs that begins at step `start` of the first."""

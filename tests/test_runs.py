@@ -245,8 +245,7 @@ def test_a_function_gets_one_batch_at_a_time(nested: bool) -> None:
     for batch, alone in zip(found, expected, strict=True):
         assert_array_equal(batch, alone)
     assert sorted(lengths) == [5] + [15] * 213
-    # Arguments of a run are read at once, unless they are results of functions themselves.
-    assert len(source.reads) == (2 * 214 if nested else 29)
+    assert len(source.reads) == (2 * 29 if nested else 29)  # arguments of a run are read at once
     assert_array_equal(np.concatenate([*loader.to_tf(start=(1, 0))]), np.concatenate(expected))
 
 

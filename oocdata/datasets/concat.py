@@ -92,6 +92,11 @@ class Concat(Dataset):
             shares.append((part, places, numbers[places] - (int(self.ends[owner]) - len(part))))
         return shares
 
+    @property
+    def has_requests_by_part(self) -> bool:
+        """Whether parts have functions, which are called on their elements of a batch."""
+        return self.is_mapped
+
     @cached_property
     def _sources(self) -> JoinedSources:
         none = np.zeros(0, np.int64)

@@ -177,6 +177,11 @@ class Dataset(Described, Splitting, ABC):
         return any(part.is_mapped for part in self._members)
 
     @property
+    def has_requests_by_part(self) -> bool:
+        """Whether the requests for a batch depend on its elements: each has some of them."""
+        return any(part.has_requests_by_part for part in self._members)
+
+    @property
     def is_multi_array(self) -> bool:
         """Whether a batch has leaves of several arrays, `SparseBatch` or `RaggedBatch`."""
         return any(part.is_multi_array for part in self._members)

@@ -115,10 +115,7 @@ class Map(Dataset):
 
     def assemble(self, arrays: Iterator[NDArray[Any]], positions: Ints, draw: Draw) -> Batch:
         """Return the results of the function, checked against the spec."""
-        return self.apply(self.source.assemble(arrays, positions, draw), draw)
-
-    def apply(self, batch: Batch, draw: Draw) -> Batch:
-        """Return the results of the function on a batch of the source, checked against the spec."""
+        batch = self.source.assemble(arrays, positions, draw)
         length = len(next(leaves(batch)))
         if length == 0:  # don't call the function on an empty batch
             return map_tree(lambda leaf: np.empty((0, *leaf.shape), leaf.dtype), self.spec)

@@ -72,16 +72,8 @@ class Parsed(Map):
         return np.concatenate(longest)
 
     def assemble(self, arrays: Iterator[NDArray[Any]], positions: Ints, draw: Draw) -> Batch:
-        """Return the features of records."""
-        return self._parse(self.source.assemble(arrays, positions, draw), positions)
-
-    def apply(self, batch: Batch, draw: Draw) -> Batch:
-        """Return the features of a batch of the loader's records."""
-        assert draw.positions is not None
-        return self._parse(batch, draw.positions)
-
-    def _parse(self, records: Any, positions: Ints) -> Batch:
         """Return the features of records; raise MapError that names the first faulty record."""
+        records: Any = self.source.assemble(arrays, positions, draw)
         try:
             parsed: Batch = self.fn(records)
             return parsed
