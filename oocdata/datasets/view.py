@@ -306,8 +306,8 @@ class View(Dataset):
         """Blocks of positions whose rows share a storage chunk along the sample axes."""
         return blocks_of(self)
 
-    def places(self, numbers: Ints) -> list[Ints]:
-        """Return the positions along each sample axis of rows, from their numbers."""
+    def places(self, numbers: Ints | int) -> list[Any]:
+        """Return the positions along each sample axis of rows, from their numbers, or of one."""
         if len(self.grid) == 1:
             (places,) = self.grid
             return [numbers * places.step + places.start]
@@ -420,13 +420,14 @@ class View(Dataset):
         rows = self.rows
         # A row of 16 KiB of a cached .npy takes 10 µs of CPU time; through `take` 19 µs.
         if type(key) is int and -len(rows) <= key < len(rows):
-            number = rows[key]
-            out = np.empty(self.element, self.dtype)
+            out = np.empty((1, *self.element), self.dtype)
             if out.size:
-                origin = self.origins(np.array([number], np.int64))
-                stored = self.placement.stored(out[None], self.extent.lengths)
-                self.source.read(origin, self.extent, stored)
-            return out if out.ndim else out[()]
+                origin = self._base.copy()
+                for axis, place in zip(self.axes, self.places(rows[key]), strict=True):
+                    origin[axis] = place
+                stored = self.placement.stored(out, self.extent.lengths)
+                self.source.read(origin[None], self.extent, stored)
+            return out[0]
         if isinstance(key, str) and self.dtype.names:
             return self._field(key)
         row, cuts = expand_key(key, self.ndim)
