@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from oocdata.box import Extent, Ints, split_at_gaps, split_into_points
-from oocdata.datasets.chunking import chunks_along
+from oocdata.box import Extent, Ints, split_into_points
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.request import ArrayRequest, Request, of_sources, stored_reads
 from oocdata.engines.cache import cache
 from oocdata.engines.columns import is_sparse
+from oocdata.engines.gather.grid import covered_chunks
 from oocdata.engines.planned import PlannedCache
 from oocdata.engines.prefetch import Cost, cost_of
 from oocdata.engines.source import Boxes, Source, Storage, stored_boxes
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from oocdata.runs import Pass, Run
 
 __all__ = [
-    "Chunks", "Fetching", "amplification", "cached_bytes", "chunk_bytes", "chunk_numbers",
-    "chunks_of", "fetching",
+    "Chunks", "Fetching", "amplification", "cached_bytes", "chunk_bytes", "chunks_of",
+    "fetching",
 ]  # fmt: skip
 
 _MOST_TOUCHES = 1 << 16  # uses of chunks that are followed
@@ -68,38 +68,6 @@ def cached_bytes(source: Source, storage: Storage) -> int:
     return cached
 
 
-def chunk_numbers(shape: Sequence[int], storage: Storage, origins: Ints, extent: Extent) -> Ints:
-    """Return the numbers of the chunks that boxes cover, each once, in C order of the grid.
-
-    `shape` is the array's. If the array has several parts, chunks begin anew in each part.
-
-    Examples
-    --------
-    >>> storage = Storage("example", chunks=(4, 10))
-    >>> chunk_numbers((8, 30), storage, np.array([[3, 5], [2, 8]]), Extent.of((1, 10)))
-    array([0, 1])
-    """
-    assert storage.chunks is not None
-    if not len(origins) or 0 in extent.lengths:
-        return np.empty(0, np.int64)
-    origins, extent = split_at_gaps(origins, extent, storage.chunks)
-    sides, kind = [], np.zeros(len(origins), np.int64)
-    for axis, chunk in enumerate(storage.chunks):
-        first = origins[:, axis]
-        last = first + (extent.spans[axis] - 1)
-        (low, high), count = chunks_along(storage, axis, shape[axis], chunk, first, last)
-        most = int((high - low).max()) + 1
-        sides.append((low, high, most, count))
-        kind = (kind * count + low) * most + (high - low)
-    # Most boxes of a batch cover the same chunks as others: list each set of chunks once.
-    boxes = np.unique(kind, return_index=True)[1]
-    numbers = np.zeros((len(boxes), 1), np.int64)
-    for low, high, most, count in sides:
-        along = np.minimum(low[boxes, None] + np.arange(most), high[boxes, None])
-        numbers = (numbers[:, :, None] * count + along[:, None, :]).reshape(len(boxes), -1)
-    return np.unique(numbers)
-
-
 def chunks_of(requests: Iterable[ArrayRequest], *, exact: bool = False) -> Chunks:
     """Return the chunks that requests need, each once.
 
@@ -110,8 +78,10 @@ def chunks_of(requests: Iterable[ArrayRequest], *, exact: bool = False) -> Chunk
     for request in of_sources(requests):
         boxes = stored_boxes(request.source, request.origins, request.extent)
         for source, origins, extent in _with_sparse_arrays(boxes) if exact else boxes:
-            if (storage := source.storage()).chunks is not None:
-                numbers = chunk_numbers(source.shape, storage, origins, extent)
+            storage = source.storage()
+            if storage.chunks is not None:
+                parts = storage.parts, storage.parts_axis
+                numbers = covered_chunks(source.shape, storage.chunks, origins, extent, *parts)
                 nbytes = chunk_bytes(source, storage)
                 chunks.update(((id(source), number), nbytes) for number in numbers.tolist())
     return chunks

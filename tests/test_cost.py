@@ -16,11 +16,11 @@ from numpy.testing import assert_array_equal
 import oocdata as ooc
 from oocdata import cost
 from oocdata.box import Extent
-from oocdata.cost import amplification, chunk_numbers
+from oocdata.cost import amplification
 from oocdata.datasets.view import View
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.concat import concatenate
-from oocdata.engines.source import Storage
+from oocdata.engines.gather.grid import covered_chunks
 from oocdata.memory import DEFAULT_MEMORY, set_memory
 
 ROWS, CHUNK, ELEMENT = 8000, 16, 64
@@ -70,14 +70,13 @@ def test_chunks_that_boxes_cover(case: Any) -> None:
             for start, span, stride in zip(origin, extent.spans, extent.strides, strict=True)
         )
         wanted |= set(of[box].ravel().tolist())
-    found = chunk_numbers(shape, Storage("counted", chunks=chunks), origins, extent)
+    found = covered_chunks(shape, chunks, origins, extent)
     assert found.tolist() == sorted(wanted)
 
 
 def test_chunks_begin_anew_in_each_part() -> None:
-    storage = Storage("parts", chunks=(4, 5), parts=(0, 6), parts_axis=0)
     each = [
-        chunk_numbers((13, 10), storage, np.array([[row, 0]]), Extent.of((1, 5))).tolist()
+        covered_chunks((13, 10), (4, 5), np.array([[row, 0]]), Extent.of((1, 5)), (0, 6)).tolist()
         for row in range(13)
     ]
     # Two chunks in the first part, of which the second is short, and two in the other.

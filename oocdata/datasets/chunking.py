@@ -9,13 +9,13 @@ import numpy as np
 
 from oocdata.blocks import ADDRESSABLE, AnyBlocks, Blocks, BlockTable, blocks_from_ids
 from oocdata.box import Ints
+from oocdata.engines.gather.grid import chunks_along
 from oocdata.index import compose_ranges, take
 
 if TYPE_CHECKING:
     from oocdata.datasets.view import View
-    from oocdata.engines.source import Storage
 
-__all__ = ["MOST_IDS", "blocks_of", "chunk_ids", "chunks_along"]
+__all__ = ["MOST_IDS", "blocks_of", "chunk_ids"]
 
 MOST_IDS = 1 << 23
 """Largest number of irregular positions whose chunks are looked up one by one."""
@@ -46,27 +46,10 @@ def chunk_ids(view: View, numbers: Ints) -> Ints:
     storage, shape = view.storage, view.source.shape
     lengths = _chunk_lengths(view)
     for axis, places, chunk in zip(view.axes, view.places(numbers), lengths, strict=True):
-        (here,), count = chunks_along(storage, axis, shape[axis], chunk, places)
+        parts = storage.parts if axis == storage.parts_axis else (0,)
+        (here,), count = chunks_along(shape[axis], chunk, parts, places)
         ids = ids * count + here
     return ids
-
-
-def chunks_along(
-    storage: Storage, axis: int, length: int, chunk: int, *several: Ints
-) -> tuple[list[Ints], int]:
-    """Return the chunk of each position along an axis, and the number of chunks.
-
-    If the array has several parts along the axis, each part starts a new chunk.
-    """
-    if axis != storage.parts_axis or len(storage.parts) < 2:
-        return [places // chunk for places in several], -(-length // chunk)
-    starts = np.asarray(storage.parts, np.int64)
-    counts = -(-np.diff(starts, append=max(length, starts[-1])) // chunk)
-    before, found = np.cumsum(counts) - counts, []
-    for places in several:
-        part = np.searchsorted(starts, places, side="right") - 1
-        found.append(before[part] + (places - starts[part]) // chunk)
-    return found, int(counts.sum())
 
 
 def _chunk_lengths(view: View) -> list[int]:

@@ -15,10 +15,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent, Ints, covered_positions, split_at_gaps
+from oocdata.box import Extent, Ints, covered_positions
 from oocdata.engines.cache import ArrayCache, cache
 from oocdata.engines.decoding import run_tasks
-from oocdata.engines.gather.grid import c_strides, chunk_groups
+from oocdata.engines.gather.grid import c_strides, chunk_groups, covered_chunks
 from oocdata.engines.gather.rows import read_rows, row_plan
 from oocdata.engines.parts import JoinedParts
 from oocdata.engines.planned import missing_chunks
@@ -257,14 +257,8 @@ class Chunked:
         fetches = getattr(self.reader, "fetches", None)
         if fetches is None:
             return []
-        origins, extent = split_at_gaps(origins, extent, self.chunk_shape)
-        first = origins // self.chunk_lengths
-        last = (origins + np.array(extent.spans) - 1) // self.chunk_lengths
-        numbers = [
-            ((first + step) @ self.steps)[(first + step <= last).all(axis=1)]
-            for step in np.ndindex(*((last - first).max(axis=0) + 1).tolist())
-        ]
-        missing = missing_chunks(self.cached, np.unique(np.concatenate(numbers)))
+        numbers = covered_chunks(self.shape, self.chunk_shape, origins, extent)
+        missing = missing_chunks(self.cached, numbers)
         places = self._places(missing)
         if self._joined is not None:
             places = (places[:, None] + self._joined).reshape(-1, len(self.shape))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from oocdata.box import Ints
+from oocdata.box import Extent, Ints, split_at_gaps
 
-__all__ = ["ITEMS_IN_A_PIECE", "c_strides", "chunk_groups", "chunk_parts"]
+__all__ = [
+    "ITEMS_IN_A_PIECE", "c_strides", "chunk_groups", "chunk_parts", "chunks_along",
+    "covered_chunks",
+]  # fmt: skip
 
 ITEMS_IN_A_PIECE = 256
 """Items whose places are computed and that are copied in about the time of copying one piece. In
@@ -21,6 +24,62 @@ items) take 1 / 4 of the processor's time by NumPy iteration."""
 def c_strides(shape: tuple[int, ...]) -> Ints:
     """Return the steps of an array's axes in C order, in elements."""
     return np.array([prod(shape[axis + 1 :]) for axis in range(len(shape))], np.int64)
+
+
+def chunks_along(
+    length: int, chunk: int, parts: Sequence[int], *several: Ints
+) -> tuple[list[Ints], int]:
+    """Return the chunk of each position along an axis, and the number of chunks.
+
+    Each part of the array begins at a position of `parts`, and with a new chunk.
+    """
+    if len(parts) < 2:
+        return [places // chunk for places in several], -(-length // chunk)
+    starts = np.asarray(parts, np.int64)
+    counts = -(-np.diff(starts, append=max(length, starts[-1])) // chunk)
+    before, found = np.cumsum(counts) - counts, []
+    for places in several:
+        part = np.searchsorted(starts, places, side="right") - 1
+        found.append(before[part] + (places - starts[part]) // chunk)
+    return found, int(counts.sum())
+
+
+def covered_chunks(
+    shape: Sequence[int],
+    chunk_shape: Sequence[int],
+    origins: Ints,
+    extent: Extent,
+    parts: Sequence[int] = (0,),
+    parts_axis: int = 0,
+) -> Ints:
+    """Return the numbers of the chunks that boxes cover, each once, in C order of the grid.
+
+    `shape` is the array's. If it has several parts along an axis, chunks begin anew in each part.
+
+    Examples
+    --------
+    >>> covered_chunks((8, 30), (4, 10), np.array([[3, 5], [2, 8]]), Extent.of((1, 10)))
+    array([0, 1])
+    """
+    if not len(origins) or 0 in extent.lengths:
+        return np.empty(0, np.int64)
+    origins, extent = split_at_gaps(origins, extent, chunk_shape)
+    sides, kind = [], np.zeros(len(origins), np.int64)
+    for axis, chunk in enumerate(chunk_shape):
+        first = origins[:, axis]
+        last = first + (extent.spans[axis] - 1)
+        begins = parts if axis == parts_axis else (0,)
+        (low, high), count = chunks_along(shape[axis], chunk, begins, first, last)
+        most = int((high - low).max()) + 1
+        sides.append((low, high, most, count))
+        kind = (kind * count + low) * most + (high - low)
+    # Most boxes of a batch cover the same chunks as others: list each set of chunks once.
+    boxes = np.unique(kind, return_index=True)[1]
+    numbers = np.zeros((len(boxes), 1), np.int64)
+    for low, high, most, count in sides:
+        along = np.minimum(low[boxes, None] + np.arange(most), high[boxes, None])
+        numbers = (numbers[:, :, None] * count + along[:, None, :]).reshape(len(boxes), -1)
+    return np.unique(numbers)
 
 
 def chunk_parts(
