@@ -7,8 +7,9 @@ origins, shape (n, N), and one `Extent`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 from typing import TypeAlias
 
@@ -18,8 +19,8 @@ from numpy.typing import NDArray
 from oocdata.threads import cached_property
 
 __all__ = [
-    "Extent", "Ints", "covered_positions", "covered_rows", "slice_boxes", "split_at_gaps",
-    "split_into_points",
+    "Extent", "Ints", "covered_positions", "covered_rows", "groups_of", "slice_boxes",
+    "split_at_gaps", "split_into_points",
 ]  # fmt: skip
 
 Ints: TypeAlias = NDArray[np.int64]
@@ -134,6 +135,22 @@ def covered_rows(origins: NDArray[np.int64], extent: Extent) -> Ints:
     """
     rows: Ints = (origins[:, :1] + np.arange(extent.lengths[0]) * extent.strides[0]).ravel()
     return rows
+
+
+def groups_of(numbers: Ints) -> Iterator[tuple[int, Ints]]:
+    """Yield each distinct number, ascending, with the places that have it, ascending.
+
+    Examples
+    --------
+    >>> list(groups_of(np.array([7, 3, 7])))
+    [(3, array([1])), (7, array([0, 2]))]
+    """
+    order = numbers.argsort(kind="stable")
+    ordered = numbers[order]
+    borders = [0, *((ordered[1:] != ordered[:-1]).nonzero()[0] + 1).tolist(), len(order)]
+    for start, stop in pairwise(borders):
+        if start < stop:
+            yield int(ordered[start]), order[start:stop]
 
 
 def split_at_gaps(

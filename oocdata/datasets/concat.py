@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.blocks import ADDRESSABLE, AnyBlocks, blocks_from_ids, join_blocks
-from oocdata.box import Ints
+from oocdata.box import Ints, groups_of
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.joined_sources import JoinedSources
 from oocdata.datasets.multi_array import join_requests
@@ -81,13 +81,9 @@ class Concat(Dataset):
     def _positions_by_part(self, positions: Ints) -> list[tuple[Dataset, Ints, Ints]]:
         """Return (part, places in the batch, positions in the part) of each part with elements."""
         numbers = take(self.chosen, positions)
-        owners = np.searchsorted(self.ends, numbers, side="right")
-        order = np.argsort(owners, kind="stable")
-        ordered = owners[order]
-        firsts = np.flatnonzero(np.diff(ordered, prepend=-1))
+        groups = list(groups_of(np.searchsorted(self.ends, numbers, side="right")))
         shares = []
-        for places in np.split(order, firsts[1:]):
-            owner = int(owners[places[0]]) if len(places) else 0
+        for owner, places in groups or [(0, np.arange(0))]:
             part = self.parts[owner]
             shares.append((part, places, numbers[places] - (int(self.ends[owner]) - len(part))))
         return shares

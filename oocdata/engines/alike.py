@@ -11,8 +11,8 @@ from oocdata.engines.source import Annotations, Source, Storage
 from oocdata.errors import MismatchedPartsError
 
 __all__ = [
-    "check_same_columns", "check_same_packing", "check_same_shape", "combined_open_arguments",
-    "common_annotations", "common_names", "different_columns", "have_key_list",
+    "check_same_columns", "check_same_packing", "check_same_shape", "common_annotations",
+    "common_names", "different_columns", "joined_changes",
 ]  # fmt: skip
 
 
@@ -122,7 +122,25 @@ def _other_lengths(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
     return shape[:axis] + shape[axis + 1 :] if axis < len(shape) else (len(shape),)
 
 
-def combined_open_arguments(arguments: list[Mapping[str, Any] | None]) -> Mapping[str, Any] | None:
+def joined_changes(
+    storages: Sequence[Storage], changes: Mapping[str, Any] | None = None, **more: Any
+) -> dict[str, Any]:
+    """Return how joined arrays are opened again, and whether each is an episode.
+
+    Datasets of several keys are. `changes` has other fields of `Storage`, and precedes; `more`
+    are further arguments of `oocdata.open`.
+    """
+    arguments = [one.opened and {**one.opened, **more} for one in storages]
+    opened = _combined_open_arguments(arguments)
+    several_keys = isinstance((opened or {}).get("key"), list)
+    episodes = bool(changes) or several_keys or any(one.episodes for one in storages)
+    joined = {"opened": opened, "episodes": episodes, **(changes or {})}
+    return {**joined, "opened": joined["opened"] and {**joined["opened"], **more}}
+
+
+def _combined_open_arguments(
+    arguments: Sequence[Mapping[str, Any] | None],
+) -> Mapping[str, Any] | None:
     """Return the arguments that open parts as one array: a list of files, or of keys of one file.
 
     None if some part can't be opened again, or if they differ in other arguments too.
@@ -139,11 +157,6 @@ def combined_open_arguments(arguments: list[Mapping[str, Any] | None]) -> Mappin
         if all(other == first for other in others):
             return {**expanded[0], name: [kwargs.get(name) for kwargs in expanded]}
     return None
-
-
-def have_key_list(opened: Mapping[str, Any] | None) -> bool:
-    """Return whether arguments of `oocdata.open` name datasets of several keys."""
-    return isinstance((opened or {}).get("key"), list)
 
 
 def common_names(dimensions: list[tuple[str, ...]]) -> tuple[str, ...]:

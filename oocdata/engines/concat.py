@@ -10,15 +10,14 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent, Ints, slice_boxes
+from oocdata.box import Extent, Ints, groups_of, slice_boxes
 from oocdata.engines.alike import (
     check_same_columns,
     check_same_packing,
     check_same_shape,
-    combined_open_arguments,
     common_annotations,
     common_names,
-    have_key_list,
+    joined_changes,
 )
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.copying import read_to
@@ -67,21 +66,6 @@ class PartTable:
     BYTES: ClassVar[int] = 40
     """Bytes per part: one number in each array, and where the part begins and ends."""
 
-    @classmethod
-    def of(cls, sources: Sequence[Source], axis: int) -> PartTable:
-        """Return the table of whole sources, one after the other, each of one or several parts."""
-        parts: list[tuple[int, int, int]] = []
-        names: list[tuple[str | None, str | None]] = []
-        for owner, source in enumerate(sources):
-            storage, stop = source.storage(), source.shape[axis]
-            several = len(storage.parts) > 1 and storage.parts_axis == axis
-            starts = storage.parts if several else (0,)
-            ends = (*starts[1:], stop)
-            parts += [(end - start, owner, start) for start, end in zip(starts, ends, strict=True)]
-            names += storage.part_names if several else [(storage.path, storage.key)]
-        lengths, owners, within = np.array(parts, np.int64).reshape(-1, 3).T
-        return cls(lengths, owners, within, tuple(names))
-
 
 class Concat(WithStorage):
     """Sources concatenated along one axis.
@@ -93,7 +77,8 @@ class Concat(WithStorage):
     axis : int
         Axis of the array as stored.
     table : PartTable, optional
-        Order of the parts; by default each source as a whole, one after another.
+        Order of the parts; by default each source as a whole, one after another, and parts of
+        concatenations in place of these.
     changes : mapping, optional
         Fields of `Storage` that replace those derived from the sources.
 
@@ -110,6 +95,8 @@ class Concat(WithStorage):
         table: PartTable | None = None,
         changes: Mapping[str, Any] | None = None,
     ) -> None:
+        if table is None:
+            parts, table = flatten(parts, axis)
         self.readers = readers_of_several(parts)
         self._reader_of, self._members = np.full((2, len(parts)), -1)
         same_slots: list[Source] = list(parts)
@@ -121,7 +108,7 @@ class Concat(WithStorage):
         self._one_reader = bool((self._reader_of == 0).all())
         self.parts = tuple(same_slots)
         self.axis, self._changes = axis, dict(changes or {})
-        self.table = PartTable.of(parts, axis) if table is None else table
+        self.table = table
         self._ends = self.table.lengths.cumsum()
         self._starts = self._ends - self.table.lengths
         self._shift = self.table.within - self._starts
@@ -282,18 +269,12 @@ class Concat(WithStorage):
         if self._one_reader and len(owners):
             yield self.readers[0][0], slice(None)
             return
-        numbers = self._reader_of[owners]
-        for number in np.unique(numbers).tolist():
-            reader = None if number < 0 else self.readers[number][0]
-            yield reader, np.flatnonzero(numbers == number)
+        for number, boxes in groups_of(self._reader_of[owners]):
+            yield None if number < 0 else self.readers[number][0], boxes
 
     def _shares(self, owners: Ints, within: Ints) -> Iterator[tuple[Source, Ints, Ints]]:
-        order = owners.argsort(kind="stable")
-        ordered = owners[order]
-        borders = (ordered[1:] != ordered[:-1]).nonzero()[0] + 1
-        for selected in np.split(order, borders.tolist()):
-            if len(selected):
-                yield self.parts[int(owners[selected[0]])], selected, within[selected]
+        for owner, boxes in groups_of(owners):
+            yield self.parts[owner], boxes, within[boxes]
 
     @property
     def has_runs(self) -> bool:
@@ -330,8 +311,7 @@ class Concat(WithStorage):
         begins = np.maximum(np.repeat(starts, counts), self._starts[parts])
         cut = np.minimum(np.repeat(starts + lengths, counts), self._ends[parts]) - begins
         owners, targets = self.table.owners[parts], np.cumsum(cut) - cut
-        for owner in np.unique(owners[cut > 0]).tolist():
-            which = np.flatnonzero(owners == owner)
+        for owner, which in groups_of(owners):
             part_starts = begins[which] + self._shift[parts[which]]
             yield self.parts[owner], begins[which], part_starts, cut[which], targets[which]
 
@@ -380,30 +360,33 @@ def concatenate(
         )
     # Empty parts are dropped, because their start would be that of the next part; unless parts are
     # datasets of several keys, which are selected by name.
-    opened = {"opened": combined_open_arguments([stored.opened for stored in storages])}
-    keyed = (
-        bool(changes) or have_key_list(opened["opened"]) or any(one.episodes for one in storages)
-    )
+    described = joined_changes(storages, changes)
+    keyed = described["episodes"]
     nonempty = list(sources) if keyed else [part for part in sources if part.shape[axis]]
     if len(nonempty) < 2 and not keyed:
         return (nonempty or sources)[0]
-    parts, table = flatten(nonempty, axis)
-    return Concat(parts, axis, table, {**opened, "episodes": keyed, **(changes or {})})
+    return Concat(tuple(nonempty), axis, changes=described)
 
 
 def flatten(sources: Sequence[Source], axis: int) -> tuple[tuple[Source, ...], PartTable]:
     """Return sources with concatenations along the axis replaced by their parts, and the table."""
     flat: list[Source] = []
-    tables: list[PartTable] = []
-    for part in sources:
-        joined = part if type(part) is Concat and part.axis == axis else None
-        table = joined.table if joined else PartTable.of([part], axis)
-        tables.append(replace(table, owners=table.owners + len(flat)))
-        flat += joined.parts if joined else [part]
-    table = PartTable(
-        np.concatenate([each.lengths for each in tables]),
-        np.concatenate([each.owners for each in tables]),
-        np.concatenate([each.within for each in tables]),
-        tuple(name for each in tables for name in each.names),
-    )
-    return tuple(flat), table
+    parts: list[tuple[int, int, int]] = []
+    names: list[tuple[str | None, str | None]] = []
+    for source in sources:
+        if type(source) is Concat and source.axis == axis:
+            table = source.table
+            columns = table.lengths, table.owners + len(flat), table.within
+            parts += zip(*(column.tolist() for column in columns), strict=True)
+            names += table.names
+            flat += source.parts
+            continue
+        storage = source.storage()
+        several = len(storage.parts) > 1 and storage.parts_axis == axis
+        starts = storage.parts if several else (0,)
+        ends = (*starts[1:], source.shape[axis])
+        parts += [(end - start, len(flat), start) for start, end in zip(starts, ends, strict=True)]
+        names += storage.part_names if several else [(storage.path, storage.key)]
+        flat.append(source)
+    lengths, owners, within = np.array(parts, np.int64).reshape(-1, 3).T
+    return tuple(flat), PartTable(lengths, owners, within, tuple(names))

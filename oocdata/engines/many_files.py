@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent, Ints, split_into_points
+from oocdata.box import Extent, Ints, groups_of, split_into_points
 from oocdata.engines.cache import ArrayCache
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.files import OpenFile
@@ -239,8 +239,8 @@ class _Readers:
 
     def read_chunks(self, places: Ints, outs: Sequence[NDArray[Any]]) -> None:
         owners = self._ends.searchsorted(places[:, 0], side="right")
-        for owner in np.unique(owners).tolist():
-            part, which = self.parts[owner], np.flatnonzero(owners == owner)
+        for owner, which in groups_of(owners):
+            part = self.parts[owner]
             within = places[which]
             within[:, 0] -= self._ends[owner - 1] if owner else 0
             unit = part.chunk_shape[0]

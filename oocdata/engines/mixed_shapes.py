@@ -20,8 +20,7 @@ from oocdata.engines.alike import (
     check_same_columns,
     check_same_packing,
     check_same_shape,
-    combined_open_arguments,
-    have_key_list,
+    joined_changes,
 )
 from oocdata.engines.concat import Concat, concatenate, flatten
 from oocdata.engines.copying import read_to
@@ -92,16 +91,7 @@ def join_parts(
     check_same_shape([(one.shape, one.dtype, at.path, at.key) for one, at in pairs], axis)
     table = replace(table, owners=owners[table.owners], within=table.within + starts[table.owners])
     padding = {} if pad is None else {"pad": pad}
-    storages = [source.storage() for source in sources]
-    opened = combined_open_arguments(
-        [each.opened and {**each.opened, **padding} for each in storages]
-    )
-    described: dict[str, Any] = {
-        "opened": opened,
-        "episodes": have_key_list(opened) or any(each.episodes for each in storages),
-        **(changes or {}),
-    }
-    described["opened"] = described["opened"] and {**described["opened"], **padding}
+    described = joined_changes([source.storage() for source in sources], changes, **padding)
     return Concat(tuple(stacks), axis, table, described)
 
 
@@ -187,14 +177,6 @@ def padded_axes(source: Source) -> set[int]:
     return {axis for axis, (length, stored) in enumerate(pairs) if length > stored}
 
 
-class _Ones(MemoryArray):
-    """An array of True; a `Source`."""
-
-    def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
-        """Fill `out` with True."""
-        out[...] = True
-
-
 @dataclass(frozen=True, eq=False)
 class PaddingMask(DerivedRows):
     """Mask of stored elements, False where rows are padded; a `Source` of bool."""
@@ -222,7 +204,7 @@ def _mask(source: Source) -> Source:
             "`mask` must be taken from an array as it was opened. Take it from the view that this "
             "one was made from, and select from it in the same way."
         )
-    return _Ones(np.broadcast_to(np.True_, source.shape))
+    return MemoryArray(np.broadcast_to(np.True_, source.shape))
 
 
 @dataclass(frozen=True, eq=False)
