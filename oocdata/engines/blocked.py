@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent, Ints
 from oocdata.engines.chunked import Chunked
-from oocdata.engines.concat import Concat, flatten
+from oocdata.engines.concat import Concat
 from oocdata.engines.copying import read_to
 from oocdata.engines.decoded import Decoded
 from oocdata.engines.mixed_shapes import PaddedArray
@@ -78,7 +78,7 @@ def blocked(source: Source, axes: tuple[int, ...]) -> Source:
     if isinstance(source, Concat):
         parts = [blocked(part, axes) for part in source.parts]
         same = all(new is old for new, old in zip(parts, source.parts, strict=True))
-        return source if same else source.with_parts(parts)
+        return source if same else _rows_as_one(source, parts) or source.with_parts(parts)
     if isinstance(source, Decoded | Relabelled | PaddedArray):
         inner = blocked(source.source, axes)
         return source if inner is source.source else replace(source, source=inner)
@@ -125,16 +125,27 @@ def as_one(sources: Sequence[Source]) -> Source | None:
     """Return sources of equal shape besides axis 0 as one; None if it would not be read faster."""
     if len(sources) == 1:
         return sources[0]
-    rows = [source for source in sources if isinstance(source, CachedRows)]
-    parts, table = flatten([each.source for each in rows] or sources, 0)
-    whole = Concat(parts, 0, table)
-    if not rows:
-        return whole if whole.readers else None
-    blocks = {each.chunk_shape[1:] for each in rows}
-    along = any(0 in each._cut_axes for each in rows)
-    if len(rows) < len(sources) or not whole.chunk_shape or along or len(blocks) > 1:
+    rows = [source.source for source in sources if isinstance(source, CachedRows)]
+    whole = Concat(tuple(rows or sources), 0)
+    return _rows_as_one(whole, sources) if rows else whole if whole.readers else None
+
+
+def _rows_as_one(whole: Concat, parts: Sequence[Source]) -> CachedRows | None:
+    """Return rows of several arrays, each cached in blocks, as one; None if it is not faster.
+
+    Rows of 28 bytes of 2,000 `.npy` files of 50 rows take 1 / 6 of the processor's time by NumPy
+    iteration, 1 / 13 in the first epoch.
+    """
+    rows = [part for part in parts if isinstance(part, CachedRows)]
+    cut = {axis for each in rows for axis in each._cut_axes}
+    blocks = {each.chunk_shape[1:] for each in rows if each._cut_axes}
+    are_small = all(isinstance(part, Strided) for part in whole.parts)
+    if not (are_small or whole.chunk_shape) or whole.axis in cut:
         return None
-    cached = CachedRows(whole, (whole.chunk_shape[0], *blocks.pop()))
+    if len(rows) < len(parts) or len(blocks) > 1:
+        return None
+    lengths = zip(*(each.chunk_shape for each in rows), strict=True)
+    cached = CachedRows(whole, tuple(map(max, lengths)), [each._cached for each in rows])
     is_joined = isinstance(cached._cached, Concat) and cached._cached.readers
     return cached if is_joined else None
 
@@ -208,18 +219,27 @@ class CachedRows(WithStorage):
 
     Parameters
     ----------
-    source : Strided, Chunked, or Concat of Chunked
+    source : Strided, Chunked, or Concat of either
     chunk_shape : tuple of int
+    cached : sequence of Chunked, optional
+        The blocks of each array, where they are known: opening many files takes less time.
     """
 
-    def __init__(self, source: Strided | Chunked | Concat, chunk_shape: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        source: Strided | Chunked | Concat,
+        chunk_shape: tuple[int, ...],
+        cached: Sequence[Chunked | Concat] = (),
+    ) -> None:
         self.source, self.shape, self.dtype = source, source.shape, source.dtype
         self.chunk_shape = chunk_shape
         self._nbytes = prod(source.shape) * source.dtype.itemsize
         storage = source.storage()
         self._cut_axes: list[int] = []
         self._cached: Chunked | Concat
-        if not isinstance(source, Strided):
+        parts = source.parts if isinstance(source, Concat) else (source,)
+        if not isinstance(parts[0], Strided):
+            assert not isinstance(source, Strided)
             stored = source.chunk_shape or chunk_shape
             self._cut_axes = [axis for axis, n in enumerate(chunk_shape) if n != stored[axis]]
             self._cached = source.in_blocks(chunk_shape)
@@ -228,7 +248,14 @@ class CachedRows(WithStorage):
             if self._nbytes <= cache_share() // 8 * 7:
                 reading = "small rows, in blocks that are each read once and cached"
             storage = replace(storage, reading=reading, cached_whole=(self._nbytes,))
-            self._cached = _in_blocks(source, storage, chunk_shape)
+            blocks: Any = cached
+            if len(blocks) < len(parts):
+                blocks = [
+                    _in_blocks(part, storage, tuple(map(min, chunk_shape, part.shape)))
+                    for part in parts
+                    if isinstance(part, Strided)
+                ]
+            self._cached = source.with_parts(blocks) if isinstance(source, Concat) else blocks[0]
         self._storage = storage
         self._few = 0 if storage.is_remote or self._cut_axes else _FEW
 
@@ -249,7 +276,6 @@ class CachedRows(WithStorage):
         if self._cut_axes:
             nbytes = prod(self.chunk_shape) * self.dtype.itemsize
             return _MIN_CACHED_BLOCKS * nbytes <= cache_share()
-        assert isinstance(self._cached, Chunked)
         return self._cached.fits_in_cache()
 
     def read(

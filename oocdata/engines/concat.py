@@ -151,6 +151,14 @@ class Concat(WithStorage):
             ]
         )
 
+    def fits_in_cache(self) -> bool:
+        """Return whether all chunks may stay in memory, of sources that are all in chunks."""
+        alone = (
+            part for part, reader in zip(self.parts, self._reader_of, strict=True) if reader < 0
+        )
+        each: Any = (*(reader for reader, _ in self.readers), *alone)
+        return all(one.fits_in_cache() for one in each)
+
     def with_parts(self, parts: Sequence[Source], **changes: Any) -> Concat:
         """Return the array with each source replaced, and its storage description changed."""
         return Concat(tuple(parts), self.axis, self.table, {**self._changes, **changes})

@@ -169,6 +169,7 @@ class UniformChunks:
         cached = ArrayCache.joined([part.cached for part in self.parts])
         self._whole = Chunked(readers, cached=cached)
         self._equal = bool((self._units == self._units[0]).all())
+        self.fits_in_cache = self._whole.fits_in_cache
 
     def read(
         self, owners: Ints, origins: Ints, extent: Extent, out: NDArray[Any], places: Ints | None
