@@ -22,6 +22,7 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent, Ints
@@ -205,6 +206,19 @@ def _uncut(source: Chunked | Concat, axes: tuple[int, ...]) -> Source:
     return CachedRows(source, chunk) if small and plain and chunk != cut else source
 
 
+def _blocks_of(
+    part: Strided | Chunked, described: Storage, chunk_shape: tuple[int, ...], spans: Any
+) -> Chunked:
+    """Return a source that caches blocks of an array, or of one of several, of up to this shape.
+
+    Those of chunks are as long as the chunks along axes that blocks do not span.
+    """
+    if isinstance(part, Chunked):
+        lengths = np.where(spans, chunk_shape, part.chunk_shape).tolist()
+        return Chunked(part.reader, tuple(lengths))
+    return _in_blocks(part, described, tuple(map(min, chunk_shape, part.shape)))
+
+
 def _in_blocks(source: Strided, described: Storage, chunk_shape: tuple[int, ...]) -> Chunked:
     """Return a source that reads blocks of another; equal sources share cached blocks."""
     layout = (source.offset, source.stored.str, source.shape, source.strides, source.axis)
@@ -234,28 +248,25 @@ class CachedRows(WithStorage):
         self.source, self.shape, self.dtype = source, source.shape, source.dtype
         self.chunk_shape = chunk_shape
         self._nbytes = prod(source.shape) * source.dtype.itemsize
-        storage = source.storage()
+        storage, spans = source.storage(), np.equal(chunk_shape, source.shape)
         self._cut_axes: list[int] = []
-        self._cached: Chunked | Concat
-        parts = source.parts if isinstance(source, Concat) else (source,)
-        if not isinstance(parts[0], Strided):
-            assert not isinstance(source, Strided)
-            stored = source.chunk_shape or chunk_shape
-            self._cut_axes = [axis for axis, n in enumerate(chunk_shape) if n != stored[axis]]
-            self._cached = source.in_blocks(chunk_shape)
-        else:
+        parts: Any = (source,)
+        if isinstance(source, Concat):
+            parts, spans[source.axis] = source.parts, False
+        if isinstance(parts[0], Strided):
             reading = storage.reading
             if self._nbytes <= cache_share() // 8 * 7:
                 reading = "small rows, in blocks that are each read once and cached"
             storage = replace(storage, reading=reading, cached_whole=(self._nbytes,))
-            blocks: Any = cached
-            if len(blocks) < len(parts):
-                blocks = [
-                    _in_blocks(part, storage, tuple(map(min, chunk_shape, part.shape)))
-                    for part in parts
-                    if isinstance(part, Strided)
-                ]
-            self._cached = source.with_parts(blocks) if isinstance(source, Concat) else blocks[0]
+        else:
+            stored: Any = source
+            self._cut_axes = np.flatnonzero(np.not_equal(chunk_shape, stored.chunk_shape)).tolist()
+        blocks: Any = cached
+        if len(blocks) < len(parts):
+            blocks = [_blocks_of(part, storage, chunk_shape, spans) for part in parts]
+        self._cached: Chunked | Concat = blocks[0]
+        if isinstance(source, Concat):
+            self._cached = source.with_parts(blocks)
         self._storage = storage
         self._few = 0 if storage.is_remote or self._cut_axes else _FEW
 

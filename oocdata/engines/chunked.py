@@ -167,10 +167,6 @@ class Chunked:
         """Return whether all chunks may stay in memory; see `Cache.keeps`."""
         return cache.keeps(self.cached)
 
-    def in_blocks(self, chunk_shape: tuple[int, ...]) -> Chunked:
-        """Return the same array, which caches blocks of this shape in place of chunks."""
-        return Chunked(self.reader, chunk_shape)
-
     def with_slots(self, shape: tuple[int, ...]) -> Chunked:
         """Return the same array, with chunks in slots of a shape that is longer along axis 0."""
         blocks = None if self._joined is None else self.chunk_shape

@@ -135,22 +135,6 @@ class Concat(WithStorage):
         lengths = zip(*shapes, strict=True)
         return tuple((max if axis == self.axis else min)(n) for axis, n in enumerate(lengths))
 
-    def in_blocks(self, chunk_shape: tuple[int, ...]) -> Concat:
-        """Return the same array, whose sources cache blocks in place of chunks.
-
-        Where blocks don't span the array, and along the axis of the parts, they are as long as each
-        source's own chunks.
-        """
-        spans = [n == length for n, length in zip(chunk_shape, self.shape, strict=True)]
-        spans[self.axis] = False
-        parts: Any = self.parts
-        return self.with_parts(
-            [
-                part.in_blocks(tuple(np.where(spans, chunk_shape, part.chunk_shape).tolist()))
-                for part in parts
-            ]
-        )
-
     def fits_in_cache(self) -> bool:
         """Return whether all chunks may stay in memory, of sources that are all in chunks."""
         alone = (
