@@ -329,7 +329,11 @@ class ArrayCache:
     @property
     def used_bytes(self) -> int:
         """Bytes of the decoded chunks in memory."""
-        return sum(len(self.slots.filled(own)) for own in self._numbers) * self.nbytes
+        held = self.slots.number[self.slots.in_use()]
+        place = self._firsts[self._by_first].searchsorted(held, side="right") - 1
+        stops = np.array([own.stop for own in self._numbers])[self._by_first]
+        inside = (place >= 0) & (held < stops[place])
+        return int(np.count_nonzero(inside)) * self.nbytes
 
     @property
     def most(self) -> int:
