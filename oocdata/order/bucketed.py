@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from oocdata.blocks import BlockTable
-from oocdata.box import Ints
+from oocdata.box import Ints, groups_of
 from oocdata.order.order import EpochOrder, IndexedOrder, Order, epoch_order_of
 from oocdata.order.permutation import epoch_key, forward
 
@@ -69,8 +69,8 @@ class Bucketed(IndexedOrder):
         def at(places: Ints) -> Ints:
             slots = self._slots(places, seed, epoch)
             buckets = np.searchsorted(begins, slots, side="right") - 1
-            for bucket in np.unique(buckets).tolist():
-                matching, begin = np.flatnonzero(buckets == bucket), begins[bucket]
+            for bucket, matching in groups_of(buckets):
+                begin = begins[bucket]
                 slots[matching] = begin + orders[bucket].at(slots[matching] - begin)
             return self.blocks.positions(slots)
 

@@ -25,7 +25,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from oocdata.box import Ints
+from oocdata.box import Ints, groups_of
 from oocdata.order.block import BlockShuffle
 from oocdata.order.order import EpochOrder, IndexedOrder, Order, epoch_order_of, order_with_lanes
 from oocdata.threads import cached_property
@@ -143,8 +143,7 @@ class Mixture(IndexedOrder):
         """
         positions, count = np.empty(len(draws), np.int64), self.counts[member]
         epochs = draws // count
-        for epoch in np.unique(epochs).tolist():
-            here = np.flatnonzero(epochs == epoch)
+        for epoch, here in groups_of(epochs):
             before, drawn = member_epochs(member, epoch)
             places = draws[here] - epoch * count
             if before is not None:
