@@ -6,7 +6,6 @@ are not thread-safe.
 
 from __future__ import annotations
 
-import os
 import threading
 from functools import partial
 from itertools import pairwise
@@ -21,6 +20,7 @@ from oocdata.box import Extent, Ints, covered_positions, covered_rows
 from oocdata.engines.copying import copy_boxes, read_through
 from oocdata.engines.source import RowSource, Storage, WithStorage
 from oocdata.errors import ArgumentError, SourceError
+from oocdata.threads import fork_safe
 
 __all__ = ["RowReader", "Sliced", "regular_chunks"]
 
@@ -30,32 +30,17 @@ _MOST_BYTES = 8 << 20
 _SCRATCH_BYTES = 1 << 20
 
 
-class _Lock:
-    """The lock of an object, shared by all sources that read it."""
+_locks: WeakValueDictionary[int, threading.Lock] = WeakValueDictionary()
+"""The lock of each object, shared by all sources that read it."""
 
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-
-
-_locks: WeakValueDictionary[int, _Lock] = WeakValueDictionary()
-_locks_guard = threading.RLock()
+_locks_guard = fork_safe(threading.RLock())
 """Lock of `_locks`: `setdefault` is not atomic, and two threads could get different locks."""
 
 
-def _lock_of(target: object) -> _Lock:
+def _lock_of(target: object) -> threading.Lock:
     # A source refers to both lock and object, so the identity is not reused meanwhile.
     with _locks_guard:
-        return _locks.setdefault(id(target), _Lock())
-
-
-def _renew_after_fork() -> None:
-    global _locks_guard
-    _locks_guard = threading.RLock()
-    for shared in list(_locks.values()):
-        shared.lock = threading.Lock()  # a thread of the parent may have held the old one
-
-
-os.register_at_fork(after_in_child=_renew_after_fork)
+        return _locks.setdefault(id(target), fork_safe(threading.Lock()))
 
 
 def regular_chunks(target: Any) -> tuple[int, ...] | None:
@@ -143,7 +128,7 @@ class Sliced(WithStorage):
         """
         target, name = self.target, type(self.target).__name__
         try:
-            with self._lock.lock:
+            with self._lock:
                 result = target[box]
                 numbers = np.asarray(result)
         except Exception as error:
