@@ -1,21 +1,20 @@
 """Cache the elements of a dataset: compute them once, and store them as ``.npy`` files.
 
 The cache of a dataset is a folder named after the fingerprint of its data and functions
-(`dataset_fingerprint`), so it can't be mistaken for the cache of another dataset. The arrays are
-written in order, and a file of JSON counts the rows that are safely on the disk: a killed process
-continues there. The parent folder may also hold cached bytes of stores
-(`oocdata.stores.folder`).
+(`dataset_fingerprint`), so it can't be mistaken for the cache of another dataset. Each array is
+written and resumed as by `oocdata.create` and `convert` (`oocdata.writers.output`). The parent
+folder may also hold cached bytes of stores (`oocdata.stores.folder`).
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
+from glob import iglob
 from hashlib import blake2b
 from typing import Any
 
@@ -34,24 +33,23 @@ from oocdata.engines.blocked import blocked
 from oocdata.engines.dtypes import is_small_float
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.source import Source, Storage
-from oocdata.errors import ArgumentError
+from oocdata.errors import ArgumentError, SourceError
 from oocdata.formats.npy import open_npy
 from oocdata.index import as_path
 from oocdata.memory import cache_share
 from oocdata.writers.disk import write_errors, write_json
-from oocdata.writers.flat import open_npy_storage
+from oocdata.writers.lock import PARTIAL, Lock
+from oocdata.writers.output import Output
+from oocdata.writers.placement import Placement
 from oocdata.writers.target import Target
 
 __all__ = ["WrittenCache", "cache", "written_caches"]
 
-_STATE = "cache.json"
-"""Name of the file that says what a cache holds."""
+_ABOUT = "cache.json"
+"""Name of the file that says what a cache was made of."""
 
 _BATCH_BYTES = 4 << 20
 """Bytes of elements computed at a time."""
-
-_SAVED_BYTES = 256 << 20
-"""Bytes written between two saves of the progress."""
 
 
 def cache(dataset: Dataset, folder: str | os.PathLike[str] | None, workers: int) -> Cached:
@@ -76,7 +74,7 @@ def cache(dataset: Dataset, folder: str | os.PathLike[str] | None, workers: int)
             raise ArgumentError(f"`folder` must be a folder; '{folder}' is a file.")
         own_folder = os.path.join(folder, _name(dataset))
         paths = [os.path.join(own_folder, f"{number}.npy") for number in range(len(specs))]
-        if _saved_rows(own_folder, paths) != len(dataset):
+        while not all(map(os.path.exists, paths)):  # again if it was deleted meanwhile
             _fill(dataset, own_folder, paths, specs, workers)
         views = [View.of(_open_array(*pair)) for pair in zip(paths, specs, strict=True)]
     remaining = iter(views)
@@ -149,79 +147,41 @@ def _batches(dataset: Dataset, start: int, workers: int) -> Iterator[tuple[int, 
         start += len(next(leaves(batch)))
 
 
-def _state(folder: str) -> dict[str, Any]:
-    """Return the repr of the dataset of a cache, the rows on the disk, and the rows of all."""
-    state = {"of": "elements of a dataset", "rows": -1, "elements": 0}
-    with suppress(FileNotFoundError), open(os.path.join(folder, _STATE), encoding="utf-8") as file:
-        state = json.load(file)
-    return state
-
-
-def _saved_rows(folder: str, paths: list[str]) -> int:
-    """Return the number of rows that a cache holds; -1 if an array or the number is missing."""
-    return int(_state(folder)["rows"]) if all(map(os.path.exists, paths)) else -1
-
-
 def _fill(
     dataset: Dataset, folder: str, paths: list[str], specs: list[ArraySpec], workers: int
 ) -> None:
-    """Write the arrays of a cache, continuing after the rows that an earlier process saved."""
-    with _locked(folder):
-        done, count = _saved_rows(folder, paths), len(dataset)
-        if done == count:
-            return  # the process that held the lock before has written it
-
-        def save(rows: int) -> None:
-            state = {"of": repr(dataset), "rows": rows, "elements": count}
-            write_json(os.path.join(folder, _STATE), state)
-
-        done = max(0, done)
-        save(done)  # before there are arrays: the number on the disk may be of deleted ones
-        targets = [
-            Target(format="npy", key=None, shape=(count, *_shape(leaf)), dtype=leaf.dtype)
-            for leaf in specs
-        ]
-        arrays = [
-            open_npy_storage(target, path, resume=done > 0)
-            for target, path in zip(targets, paths, strict=True)
-        ]
-        try:
-            unsaved = 0
-            for start, batch in _batches(dataset, done, workers):
-                stop = start + len(next(leaves(batch)))
-                for array, part in zip(arrays, leaves(batch), strict=True):
-                    array.write(start, part)
-                    unsaved += part.nbytes
-                if unsaved >= _SAVED_BYTES:
-                    for array in arrays:
-                        array.save()
-                    save(stop)
-                    unsaved = 0
-            for array in arrays:
-                array.close(count)
-            save(count)
-        finally:
-            for array in arrays:
-                array.abandon()
+    """Write the missing arrays of a cache, continuing after the rows that are on the disk."""
+    count, outputs = len(dataset), dict[int, Output]()
+    about = {"cache": os.path.basename(folder)}
+    with write_errors(folder):
+        os.makedirs(folder, exist_ok=True)
+    with ExitStack() as stack:
+        for number, (path, leaf) in enumerate(zip(paths, specs, strict=True)):
+            if os.path.exists(path):
+                continue
+            shape = (count, *_shape(leaf))
+            target = Target(format="npy", key=None, shape=shape, dtype=leaf.dtype)
+            output = Output(target, _placement(path), about, waits=True)
+            stack.enter_context(closing(output))
+            if not os.path.exists(path):  # else the process that held the lock before has placed it
+                outputs[number] = output
+        write_json(os.path.join(folder, _ABOUT), {"of": repr(dataset)})
+        first = min((output.done for output in outputs.values()), default=count)
+        for start, batch in _batches(dataset, first, workers):
+            parts = list(leaves(batch))
+            stop = start + len(parts[0])
+            for number, output in outputs.items():
+                output.write(start, parts[number])
+            # A small array is rarely saved by itself, but has to be continued at the same row.
+            if any(output.done == stop for output in outputs.values()):
+                for output in outputs.values():
+                    output.save(stop)
+        for output in outputs.values():
+            output.finish(count)
 
 
-@contextmanager
-def _locked(folder: str) -> Iterator[None]:
-    """Lock the folder of a cache against other writers; the lock ends with the process."""
-    lock = os.path.join(folder, "lock")
-    while True:
-        with write_errors(folder):
-            os.makedirs(folder, exist_ok=True)
-        with open(lock, "wb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            # Otherwise the process that held the lock has deleted the cache.
-            if os.path.exists(lock) and os.path.samestat(os.stat(lock), os.fstat(file.fileno())):
-                yield
-                return
-
-
-_FILE_NAMES = re.compile(rf"(lock|{re.escape(_STATE)}(\.new)?|\d+\.npy)")
-"""Names of the files in the folder of a cache."""
+def _placement(path: str) -> Placement:
+    return Placement(path, None, "npy", overwrite=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,16 +197,19 @@ class WrittenCache:
 
     def delete(self) -> bool:
         """Delete the cache, and return whether it was; a cache that is being written is kept."""
-        lock = os.path.join(self.path, "lock")
-        with suppress(FileNotFoundError), open(lock, "r+b") as file:
+        with suppress(FileNotFoundError), ExitStack() as stack:
+            names = {name.removesuffix(PARTIAL) for name in os.listdir(self.path)}
+            arrays = [_placement(os.path.join(self.path, name)) for name in names - {_ABOUT}]
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+                for array in arrays:
+                    stack.enter_context(closing(Lock(array)))
+            except SourceError:
                 return False
-            # First the number of rows, in case this process is killed.
-            names = sorted(set(os.listdir(self.path)) - {"lock"}, key=lambda name: name != _STATE)
-            for name in [*names, "lock"]:
-                os.unlink(os.path.join(self.path, name))
+            for array in arrays:
+                with suppress(FileNotFoundError):
+                    os.unlink(array.path)
+                array.remove()
+            os.unlink(os.path.join(self.path, _ABOUT))  # last: it lists the cache
             os.rmdir(self.path)
         return True
 
@@ -266,27 +229,28 @@ def written_caches(folder: str | os.PathLike[str]) -> list[WrittenCache]:
     ('<Map of sqrt over <View: 6 rows of () float64>>', True, [])
     """
     found = []
-    for name in os.listdir(folder):
-        path = os.path.join(folder, name)
-        if not re.fullmatch(r"[0-9a-f]{32}", name) or not os.path.isdir(path):
-            continue
+    for about in iglob(f"{'[0-9a-f]' * 32}/{_ABOUT}", root_dir=folder):
+        path = os.path.join(folder, os.path.dirname(about))
         with suppress(FileNotFoundError):
-            names = os.listdir(path)
-            if "lock" not in names or not all(map(_FILE_NAMES.fullmatch, names)):
+            names = set(os.listdir(path)) - {_ABOUT}
+            if not all(map(_ARRAY.fullmatch, names)):
                 continue
-            state = _state(path)
-            status = {name: os.stat(os.path.join(path, name)) for name in names}
+            with open(os.path.join(folder, about), encoding="utf-8") as file:
+                made_of = json.load(file)["of"]
+            files = [os.path.join(at, name) for at, _, each in os.walk(path) for name in each]
+            status = {file: os.stat(file) for file in files}
+            arrays = [each for file, each in status.items() if file.endswith(".npy")]
             found.append(
                 WrittenCache(
                     path,
-                    state["of"],
-                    state["rows"] == state["elements"],
+                    made_of,
+                    not any(name.endswith(PARTIAL) for name in names),
                     sum(each.st_blocks * 512 for each in status.values()),
-                    max(
-                        max(each.st_mtime, each.st_atime)
-                        for name, each in status.items()
-                        if name == "lock" or name.endswith(".npy")  # this reads the other files
-                    ),
+                    max((max(each.st_mtime, each.st_atime) for each in arrays), default=0.0),
                 )
             )
     return sorted(found, key=lambda written: (-written.used, written.path))
+
+
+_ARRAY = re.compile(rf"\d+\.npy({re.escape(PARTIAL)})?|{re.escape(_ABOUT)}\.new")
+"""Name of an array, of the folder in which it is made, or of a file that a killed process left."""

@@ -34,7 +34,7 @@ _FIRST_WORDS = "Made by oocdata: "
 _NOTE = (
     _FIRST_WORDS
     + """an unfinished version of {name}; {name} itself is not touched.
-To continue a conversion, start the same one again.
+To continue, start the same program again.
 Nothing else needs this folder: it may be deleted.
 """
 )
@@ -43,32 +43,38 @@ Nothing else needs this folder: it may be deleted.
 class Lock:
     """An exclusive lock on the folder of a result, which ends with the process.
 
-    Raises `ArgumentError` if the folder was not made by oocdata, and `SourceError` if another
-    process holds the lock.
+    Raises `ArgumentError` if the folder was not made by oocdata. If another process holds the lock,
+    `waits` until it is free, or raises `SourceError`.
     """
 
-    def __init__(self, placement: Placement | Upload) -> None:
+    def __init__(self, placement: Placement | Upload, *, waits: bool = False) -> None:
         self._placement = placement
         self._descriptor = -1
-        try:
-            self._acquire(_NOTE.format(name=os.path.basename(placement.path)).encode())
-        except BaseException as error:
-            self.close()
-            if isinstance(error, BlockingIOError | FileNotFoundError):
-                raise SourceError(
-                    "only one process may write a file; another one is writing it. Wait, or choose "
-                    "another name.",
-                    path=placement.path,
-                ) from error
-            if isinstance(error, OSError):
-                raise SourceError(
-                    f"the folder must be writable; {error}.", path=placement.path
-                ) from error
-            raise
+        note = _NOTE.format(name=os.path.basename(placement.path)).encode()
+        while self._descriptor < 0:
+            try:
+                self._acquire(note, waits)
+            except BaseException as error:
+                self.close()
+                if isinstance(error, BlockingIOError | FileNotFoundError):
+                    if waits:
+                        continue
+                    raise SourceError(
+                        "only one process may write a file; another one is writing it. Wait, or "
+                        "choose another name.",
+                        path=placement.path,
+                    ) from error
+                if isinstance(error, OSError):
+                    raise SourceError(
+                        f"the folder must be writable; {error}.", path=placement.path
+                    ) from error
+                raise
 
-    def _acquire(self, note: bytes) -> None:
+    def _acquire(self, note: bytes, waits: bool) -> None:
         """Make the folder, or reuse the one that another process left, and lock its note."""
         folder = self._placement.folder
+        if waits:  # whoever held the lock may have deleted all
+            os.makedirs(os.path.dirname(folder), exist_ok=True)
         try:
             os.mkdir(folder, 0o700)  # the result may be as private as the file that it replaces
         except FileExistsError:
@@ -82,7 +88,7 @@ class Lock:
         begin = os.pread(self._descriptor, len(_FIRST_WORDS), 0)
         if begin not in (_FIRST_WORDS.encode(), b""):
             raise _foreign(folder)
-        fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
         if not self.held():
             raise BlockingIOError("the process before was just done with the folder")
         # Every note begins with the same words, so this may be interrupted anywhere.

@@ -28,18 +28,24 @@ class Output:
 
     With `about`, texts that identify what is written, a journal says how many rows are safe on the
     disk. A later output with an equal `about` goes on with these `done` rows; otherwise `anew` says
-    why an earlier array is not continued. Without texts (an empty `about`) none ever is.
+    why an earlier array is not continued. Without texts (an empty `about`) none ever is. If another
+    process writes the array, this one `waits`, or raises `SourceError`.
     """
 
     def __init__(
-        self, target: Target, placement: Placement | Upload, about: Mapping[str, str] | None = None
+        self,
+        target: Target,
+        placement: Placement | Upload,
+        about: Mapping[str, str] | None = None,
+        *,
+        waits: bool = False,
     ) -> None:
         self._target, self._placement, self._about = target, placement, about
         self._journal = os.path.join(placement.folder, "journal")
         self._unsaved, self._is_complete = 0, False
         self.done, self.anew = 0, ""
         self._storage: Storage | None = None
-        self._lock = Lock(placement)
+        self._lock = Lock(placement, waits=waits)
         try:
             self._storage = self._resumed() or self._begun()
         except BaseException:
@@ -91,9 +97,10 @@ class Output:
         self.storage.write(first, rows)
         self._unsaved += rows.nbytes
         if self._unsaved >= SAVE_BYTES:
-            self._save(first + len(rows))
+            self.save(first + len(rows))
 
-    def _save(self, done: int) -> None:
+    def save(self, done: int) -> None:
+        """Flush the rows written so far to the disk, and note in the journal how many they are."""
         if self._about is not None:
             self.storage.save()
             self.note(done)
@@ -113,7 +120,7 @@ class Output:
         """
         placement = self._placement
         if self._unsaved:
-            self._save(rows)
+            self.save(rows)
         self._lock.check()
         self.storage.close(rows)
         if placement.on_disk:

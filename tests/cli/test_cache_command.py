@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +15,8 @@ import pytest
 import oocdata as ooc
 from oocdata.advice.reading import size
 from oocdata.stores.folder import CacheFolder
+from oocdata.writers.lock import Lock
+from oocdata.writers.placement import Placement
 
 PLACE = "s3://bucket/run.zarr/c/0"
 
@@ -48,7 +50,7 @@ def on_disk(folder: Path, within: str) -> list[int]:
 
 
 def test_the_cache_is_listed(folder: Path) -> None:
-    (place,) = (path.parent for path in folder.glob("*/lock"))
+    (place,) = (path.parent for path in folder.glob("*/0.npy"))
     elements = size(sum(on_disk(place, "*")))
     found = run("kept")
     assert found.exit_code == 0, found.output
@@ -94,9 +96,9 @@ def test_clear(folder: Path) -> None:
 
 
 def test_a_dataset_being_written_is_not_deleted(folder: Path) -> None:
-    (path,) = (path for path in folder.iterdir() if (path / "lock").exists())
-    with (path / "lock").open("r+b") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    (path,) = (path.parent for path in folder.glob("*/0.npy"))
+    with closing(Lock(Placement(str(path / "1.npy"), None, "npy", False))):
+        assert " a part " in words(run("kept").output)[-1]
         found = run("kept", "--clear")
     assert found.exit_code == 3
     assert f"left {path}: a process is writing it" in " ".join(words(found.output))

@@ -105,7 +105,7 @@ def test_a_killed_conversion_goes_on(
     target = tmp_path / f"b{suffix}"
     killed_after(saves, tmp_path / source, target)
     left = tmp_path / f"b{suffix}{PARTIAL}"
-    assert "start the same one again" in (left / "README.txt").read_text()
+    assert "start the same program again" in (left / "README.txt").read_text()
     before = json.loads((left / "journal").read_text())["done"]
     assert 0 < before < len(values)
 

@@ -24,6 +24,9 @@ from oocdata.describe import fingerprint, from_json
 from oocdata.errors import ArgumentError, SourceError
 from oocdata.memory import DEFAULT_MEMORY, set_memory
 from oocdata.writers import cache as cache_module
+from oocdata.writers import lock as lock_module
+from oocdata.writers import output as output_module
+from oocdata.writers.lock import PARTIAL
 
 pytestmark = pytest.mark.usefixtures("no_waiting_for_the_disk")
 
@@ -173,8 +176,8 @@ def test_datasets_that_cannot_be_cached(frames: ooc.View) -> None:
 
 SCRIPT = """
 import os, sys, numpy as np, oocdata as ooc
-from oocdata.writers import cache
-cache._BATCH_BYTES, cache._SAVED_BYTES = 80, 160
+from oocdata.writers import cache, output
+cache._BATCH_BYTES, output.SAVE_BYTES = 80, 160
 seen = 0
 def slow(x):
     global seen
@@ -197,7 +200,7 @@ def run(folder: Path, most: int) -> subprocess.CompletedProcess[str]:
 def test_a_killed_run_is_continued(frames: ooc.View, tmp_path: Path) -> None:
     assert run(tmp_path, 25).returncode == -signal.SIGKILL
     (place,) = (tmp_path / "cache").iterdir()
-    done = json.loads((place / "cache.json").read_text())["rows"]
+    done = json.loads((place / f"0.npy{PARTIAL}" / "journal").read_text())["done"]
     assert done >= 6
     found = run(tmp_path, 1000)
     assert found.returncode == 0, found.stderr
@@ -217,7 +220,7 @@ def test_begun_anew_and_killed(
 ) -> None:
     """The saved number of rows does not apply to an array that was deleted and made again."""
     monkeypatch.setattr(cache_module, "_BATCH_BYTES", 80)
-    monkeypatch.setattr(cache_module, "_SAVED_BYTES", 160)
+    monkeypatch.setattr(output_module, "SAVE_BYTES", 160)
 
     def cached(most: int) -> Any:
         global remaining_calls
@@ -232,6 +235,31 @@ def test_begun_anew_and_killed(
     with pytest.raises(TimeoutError):
         cached(1)
     assert_array_equal(cached(10**6).take(np.arange(40)), -np.asarray(frames))
+
+
+def test_a_small_array_is_continued_at_the_row_of_a_large_one(
+    frames: ooc.View, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All sums take less than what is written between two saves."""
+    monkeypatch.setattr(cache_module, "_BATCH_BYTES", 160)
+    monkeypatch.setattr(output_module, "SAVE_BYTES", 480)
+    made = frames.map(Times(2), spec=frames.map(Times(2)).spec)
+    usual, calls = output_module.Output.write, iter(range(10))
+
+    def until_killed(output: Any, first: int, rows: Any) -> None:
+        if next(calls, None) is None:
+            raise TimeoutError
+        usual(output, first, rows)
+
+    monkeypatch.setattr(output_module.Output, "write", until_killed)
+    with pytest.raises(TimeoutError):
+        made.cache(tmp_path / "cache")
+    monkeypatch.setattr(output_module.Output, "write", usual)
+    CALLS.clear()
+    cached = made.cache(tmp_path / "cache").take(np.arange(40))
+    assert sum(CALLS) == 20
+    assert_array_equal(cached["x"], 2 * np.asarray(frames))
+    assert_array_equal(cached["sum"], np.asarray(frames).sum(axis=1))
 
 
 def test_any_number_that_changes(tmp_path: Path) -> None:
@@ -609,7 +637,10 @@ def test_deleted_while_it_waits_for_its_turn(
     frames: ooc.View, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     doubled = frames.map(Times(2))
-    usual = cache_module.fcntl.flock
+    doubled.cache(tmp_path / "cache")
+    (place,) = (tmp_path / "cache").iterdir()
+    (place / "1.npy").unlink()
+    usual = lock_module.fcntl.flock
 
     def after_a_deletion(file: Any, how: int) -> None:
         monkeypatch.undo()
@@ -617,7 +648,7 @@ def test_deleted_while_it_waits_for_its_turn(
         assert found.delete()
         usual(file, how)
 
-    monkeypatch.setattr(cache_module.fcntl, "flock", after_a_deletion)
+    monkeypatch.setattr(lock_module.fcntl, "flock", after_a_deletion)
     cached = doubled.cache(tmp_path / "cache")
     assert_array_equal(cached.take(np.arange(40))["x"], np.asarray(frames) * 2)
     (found,) = cache_module.written_caches(tmp_path / "cache")
