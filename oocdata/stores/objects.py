@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -22,9 +22,21 @@ from oocdata.stores.folder import CacheFolder
 from oocdata.stores.link import link
 from oocdata.stores.pieces import Pieces
 from oocdata.stores.requests import Ranges, SharedRequests, runs_of
-from oocdata.stores.versions import VersionTable, version_number
+from oocdata.stores.versions import version_number
 
-__all__ = ["StoredObjects"]
+__all__ = ["ObjectVersions", "StoredObjects"]
+
+
+class ObjectVersions(Protocol):
+    """The versions of numbered objects."""
+
+    def known(self, number: int) -> int:
+        """Return the `version_number` of an object, 0 if unknown."""
+        ...
+
+    def expect(self, number: int, version: int) -> None:
+        """Record the version of an object if it is unknown; raise if it is another one."""
+        ...
 
 
 class StoredObjects(SharedRequests):
@@ -37,16 +49,14 @@ class StoredObjects(SharedRequests):
     folder: CacheFolder | None
 
     def __init__(
-        self, address: Callable[[int], Address], count: int, nbytes: int, cache: str = ""
+        self,
+        address: Callable[[int], Address],
+        versions: ObjectVersions,
+        nbytes: int,
+        cache: str = "",
     ) -> None:
         super().__init__(CacheFolder.at(cache) if cache else None, shares_all=True, unit=nbytes)
-        self._address = address
-        self._versions = VersionTable(count)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the table of versions, once all objects were read."""
-        return self._versions.nbytes
+        self._address, self._versions = address, versions
 
     def fetches(self, numbers: Sequence[int]) -> list[Fetch]:
         """Describe objects that will be read."""
@@ -74,7 +84,7 @@ class StoredObjects(SharedRequests):
                     found[number] = _take(request)
                     break
             # Cached objects are read in this thread: through the link, each would take 0.3 ms more.
-            if number not in found and self.folder and (version := self._versions.get(number)):
+            if number not in found and self.folder and (version := self._versions.known(number)):
                 cached = self._cached(number)
                 if version_number(cached) == version and cached is not None:
                     found[number] = cached.data
@@ -92,18 +102,18 @@ class StoredObjects(SharedRequests):
             return ranges
         each = ranges[0].tolist()
         is_ready = (
-            self._versions.get(one) and os.path.exists(self._blob(one).path) for one in each
+            self._versions.known(one) and os.path.exists(self._blob(one).path) for one in each
         )
         return _ranges(ranges[0][~np.fromiter(is_ready, np.bool_)])
 
     async def _fetch(self, start: int, stop: int, folder: CacheFolder | None) -> Answer | None:
         """Return an object of the store; from the folder if its version is the current one."""
         address, answer, cached = self._address(start), None, None
-        if folder is not None and not self._versions.get(start):
+        if folder is not None and not self._versions.known(start):
             cached = await asyncio.to_thread(self._cached, start)
         with suppress(MissingFileError):
             answer = await link().get(address, unless=cached.tag if cached else "") or cached
-        self._versions.check(start, address, answer)
+        self._versions.expect(start, version_number(answer))
         if answer is not None:
             self.unit += (len(answer.data) - self.unit) / 8
             if answer is not cached and folder is not None and answer.tag:

@@ -15,18 +15,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from oocdata.errors import SourceError
 from oocdata.stores.address import Address
-from oocdata.stores.answers import Answer, ChangedError
+from oocdata.stores.answers import Answer
 from oocdata.stores.folder import CacheFolder
 from oocdata.stores.link import link
 from oocdata.stores.user_stores import is_user_store
 
 __all__ = [
     "ObjectVersion",
-    "VersionTable",
     "cache_folder",
     "fetch_small",
     "request_once",
@@ -58,52 +55,9 @@ class ObjectVersion:
         return cls(address.url, answer.nbytes, answer.tag, answer.modified, folder)
 
 
-_MOST_OBJECTS = 1 << 24
-"""Largest number of objects whose versions are compared."""
-
-
-class VersionTable:
-    """A version number for each of many objects, 8 bytes each; 0 where none is known.
-
-    Examples
-    --------
-    >>> address, versions = Address.of("s3://bucket/a"), VersionTable(10)
-    >>> versions.check(3, address, None)
-    >>> versions.check(3, address, Answer(b"", 0, '"etag"', 0))  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-    oocdata.stores.answers.ChangedError: the object must be as it was ...; it was written anew. ...
-    """
-
-    def __init__(self, count: int) -> None:
-        # Pages of it take memory once they are written to.
-        self._each = np.zeros(count if count <= _MOST_OBJECTS else 0, np.int64)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the table, once all objects were read."""
-        return self._each.nbytes
-
-    def get(self, number: int) -> int:
-        """Return the version number of an object, 0 if unknown."""
-        return int(self._each[number]) if len(self._each) else 0
-
-    def check(self, number: int, address: Address, answer: Answer | None) -> None:
-        """Record the version of an object if it is unknown; `ChangedError` if it is another one."""
-        before, version = self.get(number), version_number(answer)
-        if len(self._each):
-            self._each[number] = before or version
-        if before not in (0, version):
-            how = "it was deleted" if answer is None else "it was written anew"
-            raise ChangedError(
-                f"the object must be as it was when it was first read; {how}. Open the array "
-                "again.",
-                path=address.url,
-            )
-
-
 def version_number(answer: Answer | None) -> int:
-    """Return a number, never 0, for the version of an object or for its absence."""
-    return hash(answer and (answer.nbytes, answer.tag, answer.modified)) or 1
+    """Return a number, never 0, for the version of an object; -1 if there is none."""
+    return -1 if answer is None else hash((answer.nbytes, answer.tag, answer.modified)) or 1
 
 
 _opening: ContextVar[tuple[dict[Any, Future[Any]] | None, str | None]] = ContextVar(

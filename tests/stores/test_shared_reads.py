@@ -25,6 +25,19 @@ from oocdata.stores.objects import StoredObjects
 EACH, APART = 500, 70_000  # too far apart to be fetched as one range
 
 
+class AnyVersion:
+    """Versions of objects that are not compared."""
+
+    def known(self, number: int) -> int:
+        return 0
+
+    def expect(self, number: int, version: int) -> None: ...
+
+
+def objects_of(server: RangeServer) -> StoredObjects:
+    return StoredObjects(lambda number: Address.of(server.url) / str(number), AnyVersion(), 100)
+
+
 def test_threads_that_read_the_same_runs(tmp_path: Path) -> None:
     """One reader takes and drops an answer that the other still needs."""
     data = np.random.default_rng(0).integers(0, 256, 60 * APART, np.uint8)
@@ -85,7 +98,7 @@ def test_objects_that_two_batches_need(tmp_path: Path) -> None:
     """The second reader does not request what the first took and decodes; it fetches the rest."""
     (tmp_path / "0").write_bytes(b"zero")
     with RangeServer(tmp_path) as server:
-        objects = StoredObjects(lambda number: Address.of(server.url) / str(number), 9, 100)
+        objects = objects_of(server)
         with objects.prefetch(objects.fetches([0, 1])):
             assert objects.take([0, 1]) == [b"zero", None]
             with objects.prefetch(objects.fetches([1, 0])):
@@ -110,7 +123,7 @@ def test_a_pass_that_the_collector_closes(tmp_path: Path, kind: str) -> None:
             file = StoredFile.at(f"{server.url}/0")
             asking, lock = file.prefetch([Fetch(file, some, cached=True)]), file.lock
         else:
-            objects = StoredObjects(lambda number: Address.of(server.url) / str(number), 9, 100)
+            objects = objects_of(server)
             asking, lock = objects.prefetch(objects.fetches([0])), objects.lock
         asking.__enter__()
 

@@ -114,8 +114,17 @@ class Objects:
         return found
 
     def numbers(self, places: Ints) -> list[int]:
-        """Return the numbers of the chunks' objects, each once; none if versions are not known."""
-        return [] if self.versions is None else sorted(set(self.object_numbers(places)))
+        """Return the numbers of the chunks' objects, each once, for `note` and `compare`.
+
+        None if their versions are not known, or come with their bytes as those from a link do.
+        """
+        if self.versions is None or self.store.is_remote:
+            return []
+        return sorted(set(self.object_numbers(places)))
+
+    def known(self, number: int) -> int:
+        """Return the version of an object that was recorded first, 0 if unknown."""
+        return _UNKNOWN if self.versions is None else int(self.versions[number])
 
     def note(self, numbers: Iterable[int]) -> None:
         """Record the unknown versions of objects, before they are read."""

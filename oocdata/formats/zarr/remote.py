@@ -35,7 +35,7 @@ from oocdata.stores.files import StoredFile, file_of_version
 from oocdata.stores.link import link
 from oocdata.stores.objects import StoredObjects
 from oocdata.stores.user_stores import check_sendable, is_user_store
-from oocdata.stores.versions import ObjectVersion, VersionTable, cache_folder, fetch_small
+from oocdata.stores.versions import ObjectVersion, cache_folder, fetch_small, version_number
 
 __all__ = ["Remote", "RemoteReader", "remote_reader"]
 
@@ -47,6 +47,7 @@ class Remote(Store):
     """A Zarr hierarchy at a URL."""
 
     is_remote = True
+    versioned = True
 
     def __init__(self, path: str, cache: str | None = None) -> None:
         super().__init__(path)
@@ -111,13 +112,13 @@ class RemoteReader(ZarrReader):
         super().__init__(objects, missing, opened)
         self._index = objects.metadata.codecs.shard_index
         self._begin()
-        tables = self._versions.nbytes + self._whole.nbytes
         if self._index is not None:
-            tables += min(objects.count, self._most_indices) * self._index.nbytes
-        self._storage = replace(self._storage, table_bytes=tables)
+            tables = min(objects.count, self._most_indices) * self._index.nbytes
+            tables += self._storage.table_bytes
+            self._storage = replace(self._storage, table_bytes=tables)
 
     def _begin(self) -> None:
-        """Make what each process has of its own: versions, indices and objects in flight."""
+        """Make what each process has of its own: indices and objects in flight."""
         objects, metadata, store = self.objects, self.objects.metadata, self.objects.store
         assert isinstance(store, Remote)
         address = Address.of(store.path) / objects.key
@@ -129,18 +130,16 @@ class RemoteReader(ZarrReader):
         self._address = address_of
         self._lock = threading.Lock()
         self._indices: dict[int, Future[tuple[StoredFile, Ints] | None]] = {}
-        # Of all shards, also of those whose indices were evicted.
-        self._versions = VersionTable(0 if self._index is None else objects.count)
         self._whole = StoredObjects(
             address_of,
-            objects.count if self._index is None else 0,
+            objects,
             # Uncompressed, an upper limit: else answers could exceed the bound.
             prod(metadata.object_shape) * metadata.dtype.itemsize,
             store.cache,
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("_address", "_lock", "_indices", "_versions", "_whole")
+        own = ("_address", "_lock", "_indices", "_whole")
         return {name: value for name, value in self.__dict__.items() if name not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -260,7 +259,7 @@ class RemoteReader(ZarrReader):
                     f"the index of a shard must be readable; {error}. Restore the object.",
                     path=address.url,
                 ) from error
-        self._versions.check(shard, address, answer)
+        self.objects.expect(shard, version_number(answer))
         return found
 
 
