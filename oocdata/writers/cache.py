@@ -165,7 +165,8 @@ def _fill(
             stack.enter_context(closing(output))
             if not os.path.exists(path):  # else the process that held the lock before has placed it
                 outputs[number] = output
-        write_json(os.path.join(folder, _ABOUT), {"of": repr(dataset)})
+        node = {"of": repr(dataset), "arrays": len(paths)}
+        write_json(os.path.join(folder, _ABOUT), node)
         first = min((output.done for output in outputs.values()), default=count)
         for start, batch in _batches(dataset, first, workers):
             parts = list(leaves(batch))
@@ -210,7 +211,8 @@ class WrittenCache:
                     os.unlink(array.path)
                 array.remove()
             os.unlink(os.path.join(self.path, _ABOUT))  # last: it lists the cache
-            os.rmdir(self.path)
+            with suppress(OSError):  # another process begins it anew
+                os.rmdir(self.path)
         return True
 
 
@@ -236,15 +238,15 @@ def written_caches(folder: str | os.PathLike[str]) -> list[WrittenCache]:
             if not all(map(_ARRAY.fullmatch, names)):
                 continue
             with open(os.path.join(folder, about), encoding="utf-8") as file:
-                made_of = json.load(file)["of"]
+                node = json.load(file)
             files = [os.path.join(at, name) for at, _, each in os.walk(path) for name in each]
             status = {file: os.stat(file) for file in files}
             arrays = [each for file, each in status.items() if file.endswith(".npy")]
             found.append(
                 WrittenCache(
                     path,
-                    made_of,
-                    not any(name.endswith(PARTIAL) for name in names),
+                    node["of"],
+                    sum(name.endswith(".npy") for name in names) == node["arrays"],
                     sum(each.st_blocks * 512 for each in status.values()),
                     max((max(each.st_mtime, each.st_atime) for each in arrays), default=0.0),
                 )

@@ -234,6 +234,8 @@ def test_begun_anew_and_killed(
         (place / name).unlink()
     with pytest.raises(TimeoutError):
         cached(1)
+    (found,) = cache_module.written_caches(tmp_path / "cache")
+    assert not found.whole
     assert_array_equal(cached(10**6).take(np.arange(40)), -np.asarray(frames))
 
 

@@ -116,7 +116,7 @@ class Objects:
     def numbers(self, places: Ints) -> list[int]:
         """Return the numbers of the chunks' objects, each once, for `note` and `compare`.
 
-        None if their versions are not known, or come with their bytes as those from a link do.
+        Empty if versions are not known, or if each comes with the object's bytes, as over a link.
         """
         if self.versions is None or self.store.is_remote:
             return []
