@@ -13,7 +13,6 @@ __all__ = [
     "FIRST_TRIES",
     "TRIES",
     "Answer",
-    "ChangedError",
     "ForbiddenError",
     "IncompleteAnswerError",
     "is_temporary",
@@ -52,10 +51,6 @@ class Answer:
     nbytes: int  #: of the whole object
     tag: str  #: the server's name of the version (ETag); empty where it gives none
     modified: int  #: nanoseconds since the epoch, to the second
-
-
-class ChangedError(SourceError):
-    """The object is not the version that was requested."""
 
 
 class ForbiddenError(SourceError):
@@ -132,7 +127,7 @@ def to_source_error(error: Exception, url: str, tag: str = "") -> SourceError:
     if is_missing or _NOT_A_FOLDER in str(error):
         return MissingFileError("the object must exist; the store has none of this name.", path=url)
     if name == "PreconditionError" and tag:
-        return ChangedError(CHANGED, path=url)
+        return SourceError(CHANGED, path=url)
     matches = (
         (re.search(pattern, f"{name}: {error}"), text) for pattern, text in _MESSAGES.items()
     )

@@ -17,7 +17,7 @@ from oocdata.engines.prefetch import Cost, Fetch
 from oocdata.engines.runs import UnfinishedError, write_memory
 from oocdata.errors import SourceError
 from oocdata.stores.address import Address
-from oocdata.stores.answers import CHANGED, Answer, ChangedError
+from oocdata.stores.answers import CHANGED, Answer
 from oocdata.stores.blocks import BEGINNING, BLOCK, cache_piece, cached_piece, forget
 from oocdata.stores.folder import CacheFolder
 from oocdata.stores.link import link
@@ -165,7 +165,7 @@ class StoredFile(SharedRequests):
         answer = await link().get(self.address, start, stop, tag=self.version.tag)
         assert answer is not None
         if ObjectVersion.of(self.address, answer) != self.version:
-            raise ChangedError(CHANGED, path=self.version.path)
+            raise SourceError(CHANGED, path=self.version.path)
         if folder is not None:
             await asyncio.to_thread(folder.write, start, answer.data)
         return answer

@@ -31,7 +31,6 @@ from oocdata.stores.address import obstore
 from oocdata.stores.answers import (
     CHANGED,
     Answer,
-    ChangedError,
     IncompleteAnswerError,
     is_temporary,
     is_unanswered,
@@ -229,7 +228,7 @@ class Link(AnswerBudget):
                 if len(answer.data) != expected:
                     raise IncompleteAnswerError(f"{len(answer.data)} bytes came of {expected}")
                 if tag and answer.tag and answer.tag != tag:
-                    raise ChangedError(CHANGED, path=address.url)
+                    raise SourceError(CHANGED, path=address.url)
                 return answer
             except Exception as error:
                 name = type(error).__name__
