@@ -26,7 +26,7 @@ from oocdata.datasets.spec import (
 from oocdata.engines.source import check_dtype
 from oocdata.errors import ArgumentError, EmptyError, without_methods
 from oocdata.generator_batches import GeneratorBatches, as_yielded
-from oocdata.index import as_count, as_whole
+from oocdata.index import as_count, as_flag, as_whole
 from oocdata.runs import MOST_WORKERS, Ahead, Epochs, Pass, Run, plan_ahead
 from oocdata.threads import cached_property
 
@@ -125,7 +125,7 @@ def generate(
     processes = as_count("workers", workers, at_least=0, at_most=MOST_WORKERS)
     count = None if length is None else as_count("length", length)
     given = None if spec is None else as_spec(spec)
-    flags = bool(batched), bool(shard), bool(rng)
+    flags = as_flag("batched", batched), as_flag("shard", shard), as_flag("rng", rng)
     generated = Generated(make, given, processes, count, *flags, seed)
     for leaf in leaves(generated.spec):
         if not leaf.dtype.hasobject:
@@ -169,7 +169,7 @@ class Generated:
             "if that may be."
         )
 
-    def begin(self, epoch: int, index: int) -> Iterable[Any]:
+    def begin(self, epoch: int, index: int) -> Iterator[Any]:
         """Start one of the generators for an epoch, and return it."""
         options: dict[str, Any] = {}
         if self.shard:
@@ -178,7 +178,14 @@ class Generated:
             # NumPy's seeds are not negative, so a negative sign adds a word.
             key = (abs(self.seed), epoch, index, *([1] if self.seed < 0 else []))
             options["rng"] = np.random.default_rng(key)
-        return self.make(**options)
+        made = self.make(**options)
+        try:
+            return iter(made)
+        except TypeError as error:
+            raise ArgumentError(
+                "`make` must return a generator, or anything else to iterate over; it returned "
+                f"{type(made).__name__}. Does it `yield` its elements?"
+            ) from error
 
     def batches(self, batch_size: int, *, drop_remainder: bool = False) -> Stream:
         """Return batches of the elements.
@@ -198,7 +205,8 @@ class Generated:
         oocdata.errors.ArgumentError
             If an argument breaks its rule.
         """
-        stream = Stream(self, as_count("batch_size", batch_size), bool(drop_remainder))
+        drop = as_flag("drop_remainder", drop_remainder)
+        stream = Stream(self, as_count("batch_size", batch_size), drop)
         if self.workers:
             registry.call("check_workers", stream)
         return stream

@@ -51,7 +51,7 @@ def as_ids(name: str, values: Any, kinds: str = "biumMU", count: int | None = No
 
 def _read(name: str, values: Any) -> NDArray[Any]:
     """Return an argument as an array; read it if it is a dataset, with dates as dates."""
-    if not hasattr(values, "requests"):
+    if not hasattr(values, "read_all"):  # as a Dataset has, which can't be imported here
         return as_array(name, values)
     if not is_column(values.spec):
         raise ArgumentError(f"`{name}` must have one value for each row; got {values!r}.")

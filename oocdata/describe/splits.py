@@ -19,8 +19,14 @@ from oocdata.describe.decoding import Decoder
 from oocdata.describe.encoding import Encoder
 from oocdata.describe.fingerprints import dataset_fingerprint, differences
 from oocdata.engines.atomic import atomic_file
-from oocdata.errors import ArgumentError, DescriptionError, MissingFileError, RestoreError
-from oocdata.index import as_path
+from oocdata.errors import (
+    ArgumentError,
+    DescriptionError,
+    MissingFileError,
+    RestoreError,
+    SourceError,
+)
+from oocdata.index import as_flag, as_path
 
 __all__ = ["load_split", "save_split"]
 
@@ -48,6 +54,8 @@ def save_split(
     ------
     oocdata.errors.ArgumentError
         If a part is not made from the dataset, or the file exists.
+    oocdata.errors.SourceError
+        If the file can't be written.
 
     Examples
     --------
@@ -66,12 +74,17 @@ def save_split(
     described = _Numbered(_leaves(dataset)).encode(parts, "parts")
     of = json.loads(dataset_fingerprint(dataset))
     text = json.dumps({"kind": "split", "format": FORMAT, "of": of, "parts": described})
-    if not overwrite and os.path.lexists(place):
+    if not as_flag("overwrite", overwrite) and os.path.lexists(place):
         raise ArgumentError(
             f"`path` must not be there yet; {place!r} is. Pass overwrite=True to write over it."
         )
-    with atomic_file(place) as file:
-        file.write(text.encode("ascii"))
+    try:
+        with atomic_file(place) as file:
+            file.write(text.encode("ascii"))
+    except OSError as error:
+        raise SourceError(
+            f"the file must be writable; the system says: {error.strerror}.", path=place
+        ) from error
 
 
 def load_split(path: str | os.PathLike[str], dataset: Dataset) -> Any:
@@ -95,6 +108,8 @@ def load_split(path: str | os.PathLike[str], dataset: Dataset) -> Any:
         If the dataset is another one; the message lists the differences.
     oocdata.errors.DescriptionError
         If the file was not written by `save_split`.
+    oocdata.errors.SourceError
+        If the file is missing, or can't be read.
 
     Examples
     --------
@@ -116,6 +131,10 @@ def load_split(path: str | os.PathLike[str], dataset: Dataset) -> Any:
         saved, parts = dict(content["of"]), content["parts"]
     except FileNotFoundError as error:
         raise MissingFileError("No such file.", path=place) from error
+    except OSError as error:
+        raise SourceError(
+            f"the file must be readable; the system says: {error.strerror}.", path=place
+        ) from error
     except (ValueError, TypeError, KeyError) as error:  # UnicodeDecodeError too
         raise DescriptionError(
             f"{place!r} must be what oocdata.save_split writes; it is not: {error}."

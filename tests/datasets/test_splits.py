@@ -24,6 +24,7 @@ from oocdata.errors import (
     EmptyError,
     MissingFileError,
     RestoreError,
+    SourceError,
 )
 
 ROWS, EACH = 24, 6
@@ -439,6 +440,7 @@ def test_other_rows_of_one_array_are_no_reason():
             "at several positions|as many rows each",
         ),
         (lambda v: v.split_at(5, coordinate=range(24), axis=1), "one of the sample axes"),
+        (lambda v: v.split(0.5, 0.5, by=v.batches(4)), "`by` must be whole numbers.*got object"),
     ],
 )
 def test_wrong_splits(call: Any, message: str | None):
@@ -519,6 +521,13 @@ def test_other_data_are_refused(tmp_path: Path):
         ooc.save_split(tmp_path / "no.json", view, {"train": np.arange(3)})
     with pytest.raises(MissingFileError):
         ooc.load_split(tmp_path / "no.json", view)
+    with pytest.raises(ArgumentError, match="`overwrite` must be True or False"):
+        ooc.save_split(path, view, view.split(0.5, 0.5), overwrite="no")
+    with pytest.raises(SourceError, match=r"must be readable; .*Is a directory"):
+        ooc.load_split(tmp_path, view)
+    for place in (tmp_path, tmp_path / "none" / "split.json"):
+        with pytest.raises(SourceError, match=r"must be writable; .*(Is a dir|No such file)"):
+            ooc.save_split(place, view, view.split(0.5, 0.5), overwrite=True)
     assert sorted(one.name for one in tmp_path.iterdir()) == ["split.json"]
 
 

@@ -309,6 +309,14 @@ def test_a_number_that_the_dtype_does_not_hold() -> None:
         (lambda: ooc.generate(lambda: iter([1]), seed=1.5), "`seed`"),
         (lambda: ooc.generate(lambda: iter([1]), workers=0).batches(0), "`batch_size`"),
         (lambda: ooc.generate(lambda: iter([1]), spec="f4"), "`spec` must hold things"),
+        (lambda: ooc.generate(lambda: None, workers=0), "generator.*; it returned NoneType.*yield"),
+        (lambda: ooc.generate(lambda: iter([1]), shard="no"), "`shard` must be True or False"),
+        (lambda: ooc.generate(lambda: iter([1]), rng=0), "`rng` must be True or False"),
+        (lambda: ooc.generate(lambda: iter([1]), batched="no"), "`batched` must be True or False"),
+        (
+            lambda: ooc.generate(lambda: iter([1]), workers=0).batches(1, drop_remainder="no"),
+            "`drop_remainder` must be True or False",
+        ),
     ],
 )
 def test_wrong_calls(call: Callable[[], object], message: str) -> None:
@@ -343,6 +351,13 @@ def test_an_attribute_error_of_a_generator_is_raised_as_it_is(workers: int) -> N
 
     with pytest.raises(AttributeError, match="no attribute 'numpy'"):
         ooc.generate(make, workers=workers)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_function_that_yields_nothing_later(workers: int) -> None:
+    stream = ooc.generate(lambda: None, NUMBER, workers=workers).batches(1)
+    with pytest.raises(ArgumentError, match="must return a generator"):
+        list(stream)
 
 
 def test_an_object_that_cannot_be_pickled_is_named() -> None:
