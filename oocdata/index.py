@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 import os
+import sys
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
@@ -20,8 +21,8 @@ from oocdata.errors import ArgumentError, PositionError
 __all__ = [
     "Cut", "Selection", "as_array", "as_axes", "as_bounds", "as_count", "as_flag",
     "as_lengths", "as_path", "as_positions", "as_range", "as_shard", "as_whole", "compose_ranges",
-    "cut", "expand_key", "first_repeat", "is_all", "is_iterable", "same_selection", "select",
-    "slice_range", "take",
+    "cut", "expand_key", "first_repeat", "is_all", "is_iterable", "is_masked", "same_selection",
+    "select", "slice_range", "take",
 ]  # fmt: skip
 
 Cut: TypeAlias = int | range
@@ -70,8 +71,18 @@ def is_iterable(value: object) -> bool:
     return isinstance(value, Iterable) and getattr(value, "ndim", 1) != 0
 
 
+def is_masked(value: object) -> bool:
+    """Return whether an array has masked values, which `np.asarray` would unmask."""
+    masked = sys.modules.get("numpy.ma")  # NumPy imports it on first use, which takes a while
+    return masked is not None and bool(masked.is_masked(value))
+
+
 def as_array(name: str, value: Any) -> NDArray[Any]:
-    """Return an argument as an array; raise if its rows differ in length."""
+    """Return an argument as an array; raise if its rows differ in length or values are masked."""
+    if is_masked(value):
+        raise ArgumentError(
+            f"`{name}` must not be masked; some of its values are. Replace them: array.filled(0)."
+        )
     try:
         return np.asarray(value)
     except ValueError as error:

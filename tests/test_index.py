@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
+import oocdata as ooc
 from oocdata.datasets.splits import split_ranges
 from oocdata.errors import ArgumentError, EmptyError, PositionError
 from oocdata.index import (
@@ -87,6 +88,25 @@ def test_positions_out_of_range(wrong):
 def test_positions_of_the_wrong_type(wrong):
     with pytest.raises(ArgumentError, match="must"):
         as_positions(wrong, 10)
+
+
+@pytest.mark.parametrize(
+    ("call", "values"),
+    [
+        (lambda view, masked: view.take(masked), [1, 0]),
+        (lambda view, masked: view.filter(masked), [True, False, True, True]),
+        (lambda view, masked: view.split(0.5, 0.5, by=masked), [0, 0, 1, 1]),
+        (lambda view, masked: view.batches(2, shuffle=True, weights=masked), [1, 2, 3, 4]),
+        (lambda view, masked: view.windows(2, episodes=masked), [2, 2]),
+    ],
+    ids=["take", "filter", "split", "weights", "episodes"],
+)
+def test_masked_arguments_are_refused_rather_than_unmasked(call, values):
+    view, masked = ooc.open(np.arange(4)), np.ma.masked_array(values)
+    call(view, masked)
+    masked[1] = np.ma.masked
+    with pytest.raises(ArgumentError, match=r"must not be masked.*filled"):
+        call(view, masked)
 
 
 def test_int8_positions_do_not_overflow():

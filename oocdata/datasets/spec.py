@@ -13,6 +13,7 @@ from numpy.typing import DTypeLike, NDArray
 from oocdata.engines.dtypes import named_dtype
 from oocdata.engines.source import check_dtype
 from oocdata.errors import ArgumentError, MapError, UnsupportedDtypeError
+from oocdata.index import is_masked
 
 __all__ = [
     "ArraySpec", "Batch", "Spec", "align", "as_dtype", "as_leaf", "as_spec", "batched_spec",
@@ -200,6 +201,11 @@ def as_leaf(value: Any) -> NDArray[Any]:
         text = np.empty((), object)
         text[()] = value.encode() if isinstance(value, str) else bytes(value)
         return text
+    if is_masked(value):
+        raise MapError(
+            "a function must make arrays without masked values, because batches have no mask; one "
+            "has some. Replace them: array.filled(0)."
+        )
     array = np.asarray(value)
     if array.dtype.hasobject and not all(type(one) is bytes for one in array.flat):
         raise MapError(

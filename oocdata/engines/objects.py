@@ -20,6 +20,7 @@ from oocdata.box import Extent, Ints, covered_positions, covered_rows
 from oocdata.engines.copying import copy_boxes, read_through
 from oocdata.engines.source import RowSource, Storage, WithStorage
 from oocdata.errors import ArgumentError, SourceError
+from oocdata.index import is_masked
 from oocdata.threads import fork_safe
 
 __all__ = ["RowReader", "Sliced", "regular_chunks"]
@@ -144,7 +145,7 @@ class Sliced(WithStorage):
                 f"{name} must give {self.dtype} of shape {shape} for {_slice_text(box)}; got "
                 f"{numbers.dtype} of shape {numbers.shape}."
             )
-        elif np.ma.is_masked(result):
+        elif is_masked(result):
             problem = (
                 f"{name} must give numbers for {_slice_text(box)}; some are masked, and batches "
                 "have no mask. Fill them first, or turn masking off."

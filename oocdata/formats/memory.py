@@ -21,13 +21,14 @@ from oocdata.engines.source import Source, Storage, check_dtype, check_stored, u
 from oocdata.engines.strided import Strided
 from oocdata.engines.wrapped import SourceChunks
 from oocdata.errors import UnknownFormatError, UnsupportedDtypeError
+from oocdata.index import is_masked
 
 __all__ = ["open_array", "open_object", "slices_of"]
 
 
 def open_array(array: NDArray[Any], *, axis: int | str = 0) -> Source:
     """Open an ndarray; a ``numpy.memmap`` is read from its file."""
-    if isinstance(array, np.ma.MaskedArray):
+    if is_masked(array):
         raise UnsupportedDtypeError(
             "an array must not be masked, because batches have no mask; got a masked array. "
             "Replace the masked values: array.filled(0)."

@@ -292,6 +292,17 @@ def test_results_that_batches_cannot_hold(value: np.ndarray):
         ooc.open(ARRAY).map(lambda x: np.repeat(value, len(x))).take([0, 1])
 
 
+@pytest.mark.parametrize("batched", [True, False])
+def test_masked_results_are_refused_rather_than_unmasked(batched: bool):
+    def negative(x: np.ndarray) -> np.ndarray:
+        return np.ma.masked_less(x, 6)
+
+    view = ooc.open(ARRAY)
+    with pytest.raises(MapError, match=r"masked.*filled"):
+        view.map(negative, batched=batched).take([0, 2])
+    assert_array_equal(view[1:].map(negative, batched=batched).take([0, 1]), ARRAY[1:3])
+
+
 def test_wrong_arguments():
     view = ooc.open(ARRAY)
     with pytest.raises(ArgumentError, match="`fn` must be a function; got 3"):
