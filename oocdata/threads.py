@@ -38,11 +38,10 @@ else:
         def __get__(self, instance: Any, owner: Any = None) -> Any:
             if instance is None:
                 return self
-            try:
-                return instance.__dict__[self.attrname]
-            except KeyError:
-                value = instance.__dict__[self.attrname] = self.func(instance)
-                return value
+            values = instance.__dict__
+            if self.attrname not in values:
+                values[self.attrname] = self.func(instance)
+            return values[self.attrname]
 
 
 def cores() -> int:

@@ -282,8 +282,12 @@ def test_errors_of_functions_are_raised():
         raise ZeroDivisionError("mine")
 
     for batched in (True, False):
+        mapped = ooc.open(ARRAY).map(fail, batched=batched)
         with pytest.raises(ZeroDivisionError, match="mine"):
-            ooc.open(ARRAY).map(fail, batched=batched).take([0])
+            mapped.take([0])
+        with pytest.raises(ZeroDivisionError, match="mine") as raised:
+            _ = mapped.spec
+        assert raised.value.__context__ is None  # the traceback has nothing else in it
 
 
 @pytest.mark.parametrize("value", [np.zeros(1, "V2"), np.array([{}]), np.zeros(1, "M8[s]")])
