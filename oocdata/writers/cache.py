@@ -16,6 +16,7 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from glob import iglob
 from hashlib import blake2b
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -238,7 +239,10 @@ def written_caches(folder: str | os.PathLike[str]) -> list[WrittenCache]:
             if not all(map(_ARRAY.fullmatch, names)):
                 continue
             with open(os.path.join(folder, about), encoding="utf-8") as file:
-                node = json.load(file)
+                text = file.read()
+            node: dict[str, Any] = {"of": "elements of a dataset", "arrays": inf}
+            with suppress(ValueError, TypeError):  # damaged
+                node |= json.loads(text)
             files = [os.path.join(at, name) for at, _, each in os.walk(path) for name in each]
             status = {file: os.stat(file) for file in files}
             arrays = [each for file, each in status.items() if file.endswith(".npy")]

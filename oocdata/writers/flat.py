@@ -7,20 +7,21 @@ of rows, so the header can be written before the rows are counted.
 from __future__ import annotations
 
 import os
-from io import FileIO
+from io import BytesIO, FileIO
 from typing import Any
 
 import numpy as np
 from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
+from oocdata.errors import SourceError
 from oocdata.writers.disk import write_errors
 from oocdata.writers.target import Target
 
 __all__ = ["FlatStorage", "open_npy_storage"]
 
 
-def open_npy_storage(target: Target, path: str, *, resume: bool = False) -> FlatStorage:
+def open_npy_storage(target: Target, path: str, *, done: int = 0) -> FlatStorage:
     """Create a ``.npy`` file, or resume one; see `open_storage`.
 
     Examples
@@ -35,8 +36,17 @@ def open_npy_storage(target: Target, path: str, *, resume: bool = False) -> Flat
     array([[0, 1, 2],
            [3, 4, 5]], dtype=int16)
     """
-    with open(path, "r+b" if resume else "wb") as file:
-        offset = _write_header(file, target, target.shape[0])
+    header = BytesIO()
+    offset = _write_header(header, target, target.shape[0])
+    if not done:
+        with open(path, "wb") as file:
+            file.write(header.getvalue())
+        return FlatStorage(target, path, offset)
+    with open(path, "rb") as file:
+        same = file.read(offset) == header.getvalue()
+        length = os.fstat(file.fileno()).st_size
+    if not same or length < offset + done * target.row_bytes:
+        raise SourceError(f"a `.npy` file must hold the {done} rows that were written", path=path)
     return FlatStorage(target, path, offset)
 
 

@@ -36,16 +36,16 @@ _MOST_UNSAVED = 1 << 14
 """Most chunks between two saves; until then each takes about 350 bytes of metadata in memory."""
 
 
-def open_hdf5_storage(target: Target, path: str, *, resume: bool = False) -> Storage:
+def open_hdf5_storage(target: Target, path: str, *, done: int = 0) -> Storage:
     """Create a file with a dataset, or resume one; see `open_storage`."""
-    if resume:
+    if done:
         if os.path.exists(_marker(path)):
             raise SourceError("the file was stopped while it was being saved.", path=path)
     else:
         with write_errors(path, target.key), hdf5_library().File(path, "w") as file:
             _create(file, target)
     if target.chunks is not None:
-        return Hdf5Storage(target, path, resume=resume)
+        return Hdf5Storage(target, path, done=done)
     with hdf5_library().File(path, "r") as file:
         offset = file[target.key].id.get_offset()
     # An array without elements has no offset.
@@ -115,12 +115,12 @@ def _marker(path: str) -> str:
 class Hdf5Storage:
     """A chunked dataset of a file, written chunk by chunk."""
 
-    def __init__(self, target: Target, path: str, *, resume: bool = False) -> None:
+    def __init__(self, target: Target, path: str, *, done: int = 0) -> None:
         self._target, self._path = target, path
         self._file: Any = None
         self._dataset: Any = None
         self._unsaved = 0
-        if resume:
+        if done:
             self._open()
         self._threads = ThreadPoolExecutor(cores(), "oocdata-encode")
 

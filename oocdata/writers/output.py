@@ -87,7 +87,7 @@ class Output:
         else:
             self.done = done
             try:
-                return self._placement.storage(self._target, resume=True)
+                return self._placement.storage(self._target, done=done)
             except (SourceError, OSError, KeyError, ValueError) as error:
                 self.anew = f"its result is damaged ({error})"
         return None

@@ -64,9 +64,9 @@ class Placement:
         """The path of the result while it is made."""
         return os.path.join(self.folder, f"result.{_SUFFIX.get(self.format, self.format)}")
 
-    def storage(self, target: Target, *, resume: bool = False) -> Storage:
+    def storage(self, target: Target, *, done: int = 0) -> Storage:
         """Return the array under construction; see `open_storage`."""
-        return open_storage(target, self.result, resume=resume)
+        return open_storage(target, self.result, done=done)
 
     def stored_bytes(self) -> int:
         """Return the number of bytes written so far."""

@@ -41,8 +41,8 @@ class Storage(Protocol):
         ...
 
 
-def open_storage(target: Target, path: str, *, resume: bool = False) -> Storage:
-    """Create an array at a path, or resume one that was saved or abandoned there.
+def open_storage(target: Target, path: str, *, done: int = 0) -> Storage:
+    """Create an array at a path, or resume one of which `done` rows were saved there.
 
     Raises `SourceError` if it can't be resumed.
     """
@@ -50,14 +50,14 @@ def open_storage(target: Target, path: str, *, resume: bool = False) -> Storage:
         if target.format == "zarr":
             from oocdata.writers.zarr import ZarrStorage
 
-            return ZarrStorage(target, path, resume=resume)
+            return ZarrStorage(target, path, done=done)
         if target.format == "hdf5":
             from oocdata.writers.hdf5 import open_hdf5_storage
 
-            return open_hdf5_storage(target, path, resume=resume)
+            return open_hdf5_storage(target, path, done=done)
         from oocdata.writers.flat import open_npy_storage
 
-        return open_npy_storage(target, path, resume=resume)
+        return open_npy_storage(target, path, done=done)
 
 
 def units_of(

@@ -109,9 +109,9 @@ class Upload:
                 "something else. Choose another name, or delete them yourself."
             )
 
-    def storage(self, target: Target, *, resume: bool = False) -> _Uploaded:
+    def storage(self, target: Target, *, done: int = 0) -> _Uploaded:
         """Return the array under construction."""
-        return _Uploaded(target, self.result, self._array, resume=resume)
+        return _Uploaded(target, self.result, self._array, done=done)
 
     def stored_bytes(self) -> int:
         """Return the number of bytes in the store."""
@@ -150,13 +150,11 @@ class Upload:
 class _Uploaded(ZarrStorage):
     """An array whose metadata is in a local folder at `path`, and whose chunks are in a store."""
 
-    def __init__(
-        self, target: Target, path: str, address: Address, *, resume: bool = False
-    ) -> None:
+    def __init__(self, target: Target, path: str, address: Address, *, done: int = 0) -> None:
         # The objects may have been deleted, or be on another server with the same URL.
-        if resume and next(_objects(address), None) is None:
+        if done and next(_objects(address), None) is None:
             raise SourceError("the store must hold the uploaded part; it holds none of it")
-        super().__init__(target, path, resume=resume)
+        super().__init__(target, path, done=done)
         self._address = address
         self._pool = ThreadPoolExecutor(_MOST_PUTS, "oocdata-put")
         self._puts: list[Future[None]] = []

@@ -51,12 +51,12 @@ class ZarrStorage:
            [3, 4, 5]], dtype=int16)
     """
 
-    def __init__(self, target: Target, path: str, *, resume: bool = False) -> None:
+    def __init__(self, target: Target, path: str, *, done: int = 0) -> None:
         self._target = target
         self._path = os.path.abspath(path)
         self._folder = os.path.join(self._path, target.key) if target.key else self._path
         self._metadata = os.path.join(self._folder, "zarr.json")
-        if not resume:
+        if not done:
             self._create()
         elif not os.path.exists(self._metadata):
             raise SourceError("the array must have metadata; it has none.", path=path)

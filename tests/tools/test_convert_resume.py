@@ -233,7 +233,7 @@ def test_hdf5_between_saves_is_what_was_saved(
     # But for the flags of the superblock that say that it is open (file format, II.A).
     assert (left[:20], left[24 : len(saved)]) == (saved[:20], saved[24:])
     (tmp_path / "d.h5").write_bytes(left)
-    again = open_storage(target, str(tmp_path / "d.h5"), resume=True)
+    again = open_storage(target, str(tmp_path / "d.h5"), done=1000)
     again.write(1000, values[1000:])
     again.close(rows)
     assert (load(tmp_path / "d.h5") == values).all()

@@ -208,6 +208,30 @@ def test_a_killed_run_is_continued(frames: ooc.View, tmp_path: Path) -> None:
     assert int(run(tmp_path, 0).stdout) == 0
 
 
+@pytest.mark.parametrize("damage", ["empty", "cut", "other", "about"])
+def test_a_damaged_unfinished_cache_is_begun_anew(
+    frames: ooc.View, tmp_path: Path, damage: str
+) -> None:
+    """Damage leaves too few bytes, another array, or a file of JSON that can't be read."""
+    assert run(tmp_path, 25).returncode == -signal.SIGKILL
+    (place,) = (tmp_path / "cache").iterdir()
+    made = place / f"0.npy{PARTIAL}"
+    done = json.loads((made / "journal").read_text())["done"]
+    if damage == "empty":
+        (made / "result.npy").write_bytes(b"")
+    elif damage == "cut":  # one byte of the saved rows is missing
+        os.truncate(made / "result.npy", 128 + done * 24 - 1)
+    elif damage == "other":
+        np.save(made / "result.npy", np.zeros((40, 4)))
+    else:
+        for text in ("", "{", "[]", "{}", "3", "\0"):
+            (place / "cache.json").write_text(text)
+            assert [one.whole for one in cache_module.written_caches(tmp_path / "cache")] == [False]
+    found = run(tmp_path, 1000)
+    assert found.returncode == 0, found.stderr
+    assert int(found.stdout) == (40 - done if damage == "about" else 40)
+
+
 def until_killed(x: np.ndarray) -> np.ndarray:
     """Compute as many batches as `remaining_calls` allows."""
     if next(remaining_calls, None) is None:
