@@ -25,7 +25,7 @@ _ROUNDING = 1e-6
 """Tolerance within which a share of rows is a whole number."""
 
 
-def shares(sizes: Sequence[float], length: int, dropped: str = "") -> list[Fraction]:
+def shares(sizes: Sequence[float | Fraction], length: int, dropped: str = "") -> list[Fraction]:
     """Return sizes, fractions or counts, as checked exact fractions of `length`.
 
     `dropped` explains in error messages why `length` is less than the total.
@@ -35,7 +35,7 @@ def shares(sizes: Sequence[float], length: int, dropped: str = "") -> list[Fract
     if not sizes:
         raise ArgumentError("`sizes` must hold at least one fraction or count; got none.")
     counts = [isinstance(size, int | np.integer) and not isinstance(size, bool) for size in sizes]
-    floats = [isinstance(size, float | np.floating) for size in sizes]
+    floats = [isinstance(size, float | np.floating | Fraction) for size in sizes]
     if not (all(counts) or all(floats)):
         raise ArgumentError(
             f"`sizes` must be all fractions (floats) or all counts (ints); got {tuple(sizes)}. "
@@ -61,7 +61,7 @@ def shares(sizes: Sequence[float], length: int, dropped: str = "") -> list[Fract
     return fractions
 
 
-def split_ranges(length: int, sizes: Sequence[float], gap: int = 0) -> list[range]:
+def split_ranges(length: int, sizes: Sequence[float | Fraction], gap: int = 0) -> list[range]:
     """Divide ``range(length)`` into consecutive ranges, with `gap` positions dropped between them.
 
     Sizes are fractions of the length without the gaps (each > 0, sum ≤ 1), or counts. The ends are
