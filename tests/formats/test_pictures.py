@@ -389,6 +389,8 @@ def test_reduced_by_the_decoder(tmp_path: Path) -> None:
         ({"size": (4, 4.5)}, "`size` must be"),
         ({"size": (4, 4), "filter": "cubic"}, "`filter` must be one of nearest, box"),
         ({"channels": 2}, "`channels` must be 1"),
+        ({"channels": np.array([1, 3])}, "`channels` must be 1"),
+        ({"size": (4, 4), "filter": np.array([1, 3])}, "`filter` must be one of nearest, box"),
         ({"crop": True}, "`crop` must be given with `size`"),
         ({"reduced": True}, "`reduced` must be given with `size`"),
         ({"indices": True, "channels": 1}, "`channels` must be left out"),

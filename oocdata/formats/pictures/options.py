@@ -5,6 +5,8 @@ from __future__ import annotations
 import operator
 from dataclasses import dataclass, fields
 
+import numpy as np
+
 from oocdata.errors import ArgumentError
 from oocdata.index import as_flag
 
@@ -70,11 +72,11 @@ class Pictures:
             as_flag(name, getattr(self, name))
         if self.size is not None:
             object.__setattr__(self, "size", _height_and_width(self.size))
-        if self.filter not in FILTERS:
+        if not isinstance(self.filter, str) or self.filter not in FILTERS:
             raise ArgumentError(
                 f"`filter` must be one of {', '.join(FILTERS)}; got {self.filter!r}."
             )
-        if self.channels not in (None, *_CHANNELS):
+        if np.ndim(self.channels) or self.channels not in (None, *_CHANNELS):  # type: ignore[arg-type]
             raise ArgumentError(
                 f"`channels` must be 1 (grey), 3 (colours) or 4 (and opacity); got "
                 f"{self.channels!r}."
