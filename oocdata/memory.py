@@ -114,7 +114,7 @@ def scratch_share() -> int:
 
 
 def return_freed_memory() -> None:
-    """Return freed memory from malloc to the system; each thread's share may be kept otherwise."""
+    """Return freed memory to the system; malloc would keep it, for each thread."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of the GNU library
     if trim is not None:
         trim(0)

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from oocdata.memory import scratch_share
-from oocdata.threads import cores
+from oocdata.threads import cores, holds_hdf5
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
@@ -51,16 +51,17 @@ def _begin() -> None:
 
 
 def in_decoding_thread(work: Callable[[], Made]) -> Made:
-    """Return the result of `work`, run in a decoding thread, or in this one if it is one.
+    """Return the result of `work`, run in a decoding thread.
 
-    Or if none can start.
+    It is run in this thread if it is one itself, if none can start, or if they could wait for this
+    thread: if it is decoding, or holds HDF5's lock.
 
     Examples
     --------
     >>> in_decoding_thread(lambda: threading.current_thread().name[:14])
     'oocdata-decode'
     """
-    if _local.decodes:
+    if _local.decodes or is_decoding() or holds_hdf5():
         return work()
     try:
         future = _pool().submit(work)

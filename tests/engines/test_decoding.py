@@ -11,6 +11,7 @@ from functools import partial
 import pytest
 
 from oocdata.engines.decoding import in_decoding_thread, is_decoding, run_tasks, scratch
+from oocdata.formats.hdf5.file import hdf5_lock
 from oocdata.threads import cores
 
 
@@ -61,3 +62,12 @@ def test_a_decoding_thread_does_not_wait_for_another() -> None:
         ]
         idents = {future.result(timeout=60) for future in waiting}
     assert len(idents) <= cores()
+
+
+def test_who_may_be_waited_for_does_not_wait() -> None:
+    """Decoding threads may wait for scratch memory of this thread, or for HDF5's lock."""
+    assert in_decoding_thread(threading.get_ident) != threading.get_ident()
+    with scratch(1):
+        assert in_decoding_thread(threading.get_ident) == threading.get_ident()
+    with hdf5_lock():
+        assert in_decoding_thread(threading.get_ident) == threading.get_ident()

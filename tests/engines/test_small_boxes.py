@@ -83,7 +83,7 @@ def test_windows_are_located_once_each(
     assert_array_equal(got, array[starts[:, None] + np.arange(64)])
     cut = int((starts % 1000 > 1000 - 64).sum())
     assert 20 < cut < 125
-    by_row = 0 if array[0].nbytes <= rows._TINY_ROW else cut * 64
+    by_row = 0 if array[0].nbytes <= rows._ITEM_BYTES else cut * 64
     assert sum(located) == 2 * 1000 + by_row
     assert decoded.total() == 4
 

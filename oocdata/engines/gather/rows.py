@@ -20,6 +20,11 @@ __all__ = ["read_rows", "row_plan"]
 _FEW_CUT = 8
 """Boxes of small rows are located as a whole if at most one in this many is cut by chunks."""
 
+_ITEM_BYTES = 64
+"""Bytes of rows up to which boxes that chunks cut are gathered by items: patches of 32 x 32 numbers
+of 4 bytes take 1 / 4.5 of the processor's time by NumPy iteration, of 16 x 16 items of 16 bytes
+1 / 1.8, and the points of rows so small would take several times the memory of the boxes."""
+
 
 def row_plan(array: Chunked, origins: Ints, extent: Extent) -> RowPlan | None:
     """Return a plan to gather boxes by rows; None if copying pieces is faster."""
@@ -32,12 +37,6 @@ def row_plan(array: Chunked, origins: Ints, extent: Extent) -> RowPlan | None:
     inner = tuple(origins[0, axes:].tolist())
     shapes = array.shape, array.chunk_shape, array.slot_shape
     return plan_rows(*shapes, array.dtype, axes, inner, extent)
-
-
-_TINY_ROW = 64
-"""Bytes of rows up to which boxes that chunks cut are gathered by items: patches of 32 x 32 numbers
-of 4 bytes take 1 / 4.5 of the processor's time by NumPy iteration, of 16 x 16 items of 16 bytes
-1 / 1.8, and the points of rows so small would take several times the memory of the boxes."""
 
 
 def read_rows(
@@ -55,7 +54,7 @@ def read_rows(
         cut = _read_boxes(array, plan, points, out, places)
         if not len(cut):
             return
-        if plan.item.itemsize <= _TINY_ROW and plan.offsets is not None:
+        if plan.item.itemsize <= _ITEM_BYTES and plan.offsets is not None:
             array.read_pieces(origins[cut], extent, out, cut if places is None else places[cut])
             return
         each, axes = plan.steps.shape

@@ -161,7 +161,7 @@ class _Opened:
         self._key = rules.key
         self._outside: tuple[FileVersion, ...] = ()
         self.file = open_file(rules.path, disk.version)
-        if h5f.get_obj_count(self.file.id, h5f.OBJ_FILE) == 1:  # the user has it not open too
+        if h5f.get_obj_count(self.file.id, h5f.OBJ_FILE) == 1:  # else the user may have it open too
             limit_metadata_cache(self.file)
         self.check()
         require_filters(disk.stored.filters, rules.path, rules.key)
