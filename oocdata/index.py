@@ -21,8 +21,8 @@ from oocdata.errors import ArgumentError, PositionError
 __all__ = [
     "Cut", "Selection", "as_array", "as_axes", "as_bounds", "as_count", "as_flag",
     "as_lengths", "as_path", "as_positions", "as_range", "as_shard", "as_whole", "compose_ranges",
-    "cut", "expand_key", "first_repeat", "is_all", "is_iterable", "is_masked", "same_selection",
-    "select", "slice_range", "take",
+    "cut", "distinct", "expand_key", "first_repeat", "is_all", "is_iterable", "is_masked",
+    "same_selection", "select", "slice_range", "take",
 ]  # fmt: skip
 
 Cut: TypeAlias = int | range
@@ -75,6 +75,16 @@ def is_masked(value: object) -> bool:
     """Return whether an array has masked values, which `np.asarray` would unmask."""
     masked = sys.modules.get("numpy.ma")  # NumPy imports it on first use, which takes a while
     return masked is not None and bool(masked.is_masked(value))
+
+
+def distinct(numbers: Ints) -> Ints:
+    """Return the distinct ones of whole numbers from 0, in order.
+
+    ``np.unique`` would import ``numpy.ma``: 12 ms of the first read, in which Ctrl-C may leave
+    Python's import lock locked.
+    """
+    numbers = np.sort(numbers)
+    return numbers[np.flatnonzero(np.diff(numbers, prepend=-1))]
 
 
 def as_array(name: str, value: Any) -> NDArray[Any]:

@@ -48,6 +48,30 @@ def test_ctrl_c_leaves_nothing_half_changed(write: Any, tmp_path: Path) -> None:
     assert (wrong, count >= 54) == (0, True)
 
 
+START = """
+import signal, sys, threading
+import oocdata as ooc
+start = threading.Thread.start
+def interrupted(thread):
+    start(thread)
+    if threading.current_thread() is threading.main_thread():
+        signal.raise_signal(signal.SIGINT)
+view = ooc.open(sys.argv[1])
+threading.Thread.start = interrupted
+try:
+    view.take([0])
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_ctrl_c_while_a_decoding_thread_starts_leaves_no_thread(tmp_path: Path) -> None:
+    """Such a thread was never told to end, so neither did the process."""
+    command = [sys.executable, "-c", START, str(write_hdf5(tmp_path))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == ("interrupted\n", "", 0)
+
+
 def test_a_descriptor_is_held_while_it_is_read_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

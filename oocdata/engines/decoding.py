@@ -2,21 +2,24 @@
 
 The calling thread only waits. So Ctrl-C, which only reaches the main thread, interrupts nothing but
 the wait; and however many threads read, no more decode than there are processors.
+
+`concurrent.futures` can't be used: Ctrl-C between the start of a thread and its entry in the pool's
+table leaves a thread that is never told to end, and in the first line of ``Condition.__enter__`` a
+lock that nobody releases. ``SimpleQueue`` is written in C, so it is interrupted before or after.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, TypeVar
+from queue import SimpleQueue
+from typing import TypeVar
 
 from oocdata.memory import scratch_share
-from oocdata.threads import cores, holds_hdf5
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future, ThreadPoolExecutor
+from oocdata.threads import cores, fork_safe, holds_hdf5
 
 __all__ = ["in_decoding_thread", "is_decoding", "run_tasks", "scratch"]
 
@@ -34,20 +37,62 @@ _local = _Local()
 _scratch_freed = threading.Condition()
 _in_use = 0
 """Scratch bytes of all threads."""
-_threads: ThreadPoolExecutor | None = None
+_starting = fork_safe(threading.Lock())
+_tasks: SimpleQueue[Callable[[], object] | None] | None = None
+"""What the decoding threads run; None before they start."""
+_threads: list[threading.Thread] = []
+_ended = False
 
 
-def _pool() -> ThreadPoolExecutor:
-    global _threads
-    if _threads is None:
-        from concurrent.futures import ThreadPoolExecutor  # not for `import oocdata`: it is slow
+def _queue() -> SimpleQueue[Callable[[], object] | None]:
+    """Return the queue of the decoding threads, which are running.
 
-        _threads = ThreadPoolExecutor(cores(), "oocdata-decode", _begin)
-    return _threads
+    Raises
+    ------
+    RuntimeError
+        If no thread can start, or the interpreter is shutting down.
+    """
+    if _tasks is None and not _ended:
+        starter = threading.Thread(target=_start, name="oocdata-start")
+        starter.start()
+        starter.join()
+    if _tasks is None or _ended:
+        raise RuntimeError("no decoding thread can start")
+    return _tasks
 
 
-def _begin() -> None:
+def _start() -> None:
+    """Start the decoding threads, in a thread of its own, which Ctrl-C does not reach."""
+    global _tasks
+    with _starting, suppress(RuntimeError):
+        tasks: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        while _tasks is None or len(_threads) < cores():
+            name = f"oocdata-decode_{len(_threads)}"
+            # Else the interpreter would wait for the thread before it calls `_end`.
+            thread = threading.Thread(target=_run, args=(tasks,), name=name, daemon=True)
+            thread.start()
+            _threads.append(thread)
+            _tasks = tasks
+
+
+def _run(tasks: SimpleQueue[Callable[[], object] | None]) -> None:
     _local.decodes = True
+    while (task := tasks.get()) is not None:
+        task()
+        del task  # with what it refers to
+
+
+@atexit.register
+def _end() -> None:
+    """Wait for decoding that Ctrl-C left behind: a running thread may crash the interpreter."""
+    global _ended
+    _ended = True
+    with _starting:
+        if _tasks is not None:
+            for _ in _threads:
+                _tasks.put(None)
+        for thread in _threads:
+            thread.join()
 
 
 def in_decoding_thread(work: Callable[[], Made]) -> Made:
@@ -64,13 +109,25 @@ def in_decoding_thread(work: Callable[[], Made]) -> Made:
     if _local.decodes or is_decoding() or holds_hdf5():
         return work()
     try:
-        future = _pool().submit(work)
-    except RuntimeError:  # no more threads can start, or the interpreter is shutting down
+        tasks = _queue()
+    except RuntimeError:
         return work()
+    result: SimpleQueue[tuple[Made, None] | tuple[None, BaseException]] = SimpleQueue()
+
+    def task() -> None:
+        try:
+            result.put((work(), None))
+        except BaseException as error:  # raised in the thread that waits
+            result.put((None, error))
+
+    tasks.put(task)
+    made, error = result.get()
+    if error is None:
+        return made  # type: ignore[return-value]
     try:
-        return future.result()
+        raise error
     finally:
-        del future  # it refers to the error, whose traceback would refer to it
+        del error  # its traceback refers to this frame
 
 
 def run_tasks(tasks: Sequence[Callable[[], None]]) -> None:
@@ -89,25 +146,24 @@ def run_tasks(tasks: Sequence[Callable[[], None]]) -> None:
     ['a', 'b']
     """
     pending, counted = iter(tasks), _local.counted
-    errors: list[BaseException] = []
+    ended: SimpleQueue[BaseException | None] = SimpleQueue()
 
     def work() -> None:
         before, _local.counted = _local.counted, counted  # helpers share what is counted here
         for task in pending:
             try:
                 task()
+                ended.put(None)
             except BaseException as error:  # raised in the thread that waits
-                errors.append(error)
+                ended.put(error)
         _local.counted = before
 
-    helpers: list[Future[None]] = []
-    with suppress(RuntimeError):
-        while len(helpers) < min(len(tasks), cores()) - 1:
-            helpers.append(_pool().submit(work))
+    if len(tasks) > 1:
+        with suppress(RuntimeError):
+            for _ in range(min(len(tasks), cores()) - 1):
+                _queue().put(work)
     work()
-    for helper in helpers:
-        if not helper.cancel():
-            helper.result()
+    errors = [error for _ in tasks if (error := ended.get()) is not None]
     if errors:
         try:
             raise errors[0]
@@ -156,8 +212,9 @@ def is_decoding() -> bool:
 
 
 def _reset_after_fork() -> None:
-    global _in_use, _local, _scratch_freed, _threads
-    _scratch_freed, _in_use, _local, _threads = threading.Condition(), 0, _Local(), None
+    global _in_use, _local, _scratch_freed, _tasks, _threads
+    _scratch_freed, _in_use, _local = threading.Condition(), 0, _Local()
+    _tasks, _threads = None, []
 
 
 os.register_at_fork(after_in_child=_reset_after_fork)

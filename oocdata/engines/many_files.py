@@ -24,6 +24,7 @@ from oocdata.engines.runs import UnfinishedError, read_runs
 from oocdata.engines.source import Storage
 from oocdata.engines.strided import Strided
 from oocdata.errors import SourceError
+from oocdata.index import distinct
 from oocdata.threads import cached_property
 
 __all__ = ["UniformChunks", "UniformFiles", "read_files", "readers_of_several", "similar"]
@@ -182,7 +183,7 @@ class UniformChunks:
             False if this is impossible. The caller then reads one array after the other, which
             raises the error.
         """
-        read_from = [self.parts[owner] for owner in np.unique(owners).tolist()]
+        read_from = [self.parts[owner] for owner in distinct(owners).tolist()]
         length = extent.lengths[0]
         if not self._equal and length > 1:
             # Between chunks, slots have unused rows, so boxes are read row by row.

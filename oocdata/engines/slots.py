@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from oocdata.box import Ints
 from oocdata.engines.buffers import advise, trim
 from oocdata.engines.decoding import in_decoding_thread, run_tasks
+from oocdata.index import distinct
 from oocdata.memory import scratch_share
 
 if TYPE_CHECKING:
@@ -176,7 +177,7 @@ class Slots:
             slots = self.table[numbers & self.mask]
             cached = self.number[slots] == numbers
             self.last_used[slots[cached]] = next(self.cache.clock)
-            return np.unique(numbers[~cached])
+            return distinct(numbers[~cached])
 
     def missing(self, numbers: Ints) -> list[bool]:
         """Return whether each chunk is neither cached nor being decoded."""

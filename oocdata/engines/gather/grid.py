@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from oocdata.box import Extent, Ints, split_at_gaps
+from oocdata.index import distinct
 
 __all__ = [
     "ITEMS_IN_A_PIECE", "c_strides", "chunk_groups", "chunk_parts", "chunks_along",
@@ -79,7 +80,7 @@ def covered_chunks(
     for low, high, most, count in sides:
         along = np.minimum(low[boxes, None] + np.arange(most), high[boxes, None])
         numbers = (numbers[:, :, None] * count + along[:, None, :]).reshape(len(boxes), -1)
-    return np.unique(numbers)
+    return distinct(numbers.ravel())
 
 
 def chunk_parts(
