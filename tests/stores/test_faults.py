@@ -69,7 +69,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let an answer that has not come within moments time out."""
-    monkeypatch.setattr(links, "_TIMEOUT", 0.05)
+    monkeypatch.setattr(links, "_TIMEOUT", 0.2)
     monkeypatch.setattr(links, "_TIMEOUT_FACTOR", 0)
 
 
