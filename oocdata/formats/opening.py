@@ -37,7 +37,7 @@ from oocdata.formats.patterns import (
     is_pattern,
     natural_key,
 )
-from oocdata.formats.recognising import Format, format_of, picture_format, refuse_stream
+from oocdata.formats.recognising import Format, format_of, is_folder, picture_format
 from oocdata.index import as_count, as_flag, as_path
 
 if TYPE_CHECKING:
@@ -334,9 +334,8 @@ def _open_path(path: str, key: Key | None, options: dict[str, Any], manifest: st
     """Detect the format of a path or URL, and open it with the options that the format accepts."""
     if options["dtype"] is not None and options["shape"] is not None:
         _no_key(key, "raw binary")
-        refuse_stream(path)
-        if not (is_url(path) or os.path.isfile(path)):
-            raise MissingFileError("No such file.", path=path)
+        if not is_url(path) and is_folder(path):
+            raise MissingFileError("No such file; it is a folder.", path=path)
         accepted = _only("raw binary", options, "dtype", "shape", "offset")
         return _rows(npy.open_raw(path, **accepted), options, manifest, path)
     if is_url(path) and isinstance(key, str) and not _is_file(path):

@@ -9,13 +9,14 @@ import glob
 import itertools
 import os
 import re
+import stat
 from collections import Counter
 from typing import IO, Literal, TypeAlias
 
 from oocdata.errors import MissingFileError, SourceError, UnknownFormatError
 from oocdata.formats.paths import is_url, open_stream, store_error_in
 
-__all__ = ["Format", "format_of", "picture_format", "refuse_stream"]
+__all__ = ["Format", "format_of", "is_folder", "picture_format"]
 
 Format: TypeAlias = Literal["npy", "npz", "hdf5", "zarr", "text", "tfrecord", "picture"]
 
@@ -62,10 +63,7 @@ def format_of(path: str) -> Format:
     """
     if is_url(path):
         return _format_at(path)
-    if not os.path.exists(path):
-        raise MissingFileError(f"No such file.{_neighbours(path)}", path=path)
-    refuse_stream(path)
-    if os.path.isdir(path):
+    if is_folder(path):
         if any(os.path.exists(os.path.join(path, name)) for name in _ZARR_METADATA):
             return "zarr"
         raise UnknownFormatError(
@@ -210,14 +208,22 @@ def _refuse_foreign(path: str, head: bytes = b"") -> None:
             )
 
 
-def refuse_stream(path: str) -> None:
-    """Raise for a pipe, a socket or a device: opening may block, and they have no offsets."""
-    if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
+def is_folder(path: str) -> bool:
+    """Return whether a path is a folder, rather than a file; raise if it is neither.
+
+    Opening a pipe, a socket or a device may block, and they have no offsets.
+    """
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):  # no path may have a null byte
+        raise MissingFileError(f"No such file.{_neighbours(path)}", path=path) from None
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise UnknownFormatError(
             "the file must be a regular file or a folder, which can be read at any place; got a "
             "pipe, a socket or a device. Write what comes through it to a file.",
             path=path,
         )
+    return stat.S_ISDIR(mode)
 
 
 def _glob_in(folder: str) -> str:
