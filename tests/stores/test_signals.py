@@ -91,7 +91,8 @@ def watch():
         while frame is not None:
             names.append(frame.f_code.co_name)
             frame = frame.f_back
-        seen = seen + 1 if names[:2] == ["wait", "result"] else 0
+        waits = names[0] == "in_decoding_thread" or names[:2] == ["wait", "result"]
+        seen = seen + 1 if waits else 0
     print("waiting", flush=True)
 threading.Thread(target=watch, daemon=True).start()
 print('ready', flush=True)
