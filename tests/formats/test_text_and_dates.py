@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import pickle
 import warnings
 from pathlib import Path
@@ -221,6 +223,79 @@ def test_dates_in_hdf5(tmp_path: Path, options: dict[str, Any]) -> None:
     view = ooc.open(tmp_path / "a.h5", "t")
     assert (view.dtype, view.unit) == (np.int64, "datetime64[ns]")
     assert_array_equal(np.asarray(view).view(view.unit), DATES)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("dtype", ["<M8[ns]", ">M8[s]", "<m8[10s]"])
+@pytest.mark.parametrize("options", [{"chunks": (2,)}, {"chunks": (2,), "compressors": None}])
+def test_dates_in_zarr(tmp_path: Path, version: Any, dtype: str, options: dict[str, Any]) -> None:
+    """As anemoi writes them. The third chunk is absent: the fill value, which is NaT."""
+    dates = DATES.astype(f"M8[{np.datetime_data(dtype)[0]}]").astype("i8").view(dtype[1:])
+    dates = dates.astype(dtype)
+    dates[4:6] = np.datetime64("NaT") if dtype[1] == "M" else np.timedelta64("NaT")
+    array = zarr.create_array(
+        tmp_path / "a.zarr", shape=9, dtype=dates.dtype, zarr_format=version,
+        dimension_names=("time",) if version == 3 else None,
+        attributes={"_ARRAY_DIMENSIONS": ["time"]} if version == 2 else {}, **options,
+    )  # fmt: skip
+    array[...] = dates
+    (tmp_path / "a.zarr" / ("c/2" if version == 3 else "2")).unlink(missing_ok=True)
+    for decode in (False, True):
+        view = ooc.open(tmp_path / "a.zarr", decode=decode, missing="fill")
+        assert (view.dtype, view.unit) == (np.int64, np.dtype(dtype).newbyteorder("=").name)
+        assert_array_equal(np.asarray(view).view(view.unit), dates)
+        assert_array_equal(np.asarray(view[::-2]).view(view.unit), dates[::-2])
+
+
+@pytest.mark.filterwarnings("ignore:The data type")  # no specification of Zarr 3 has it
+@pytest.mark.parametrize("version", [2, 3])
+def test_text_and_structures_in_zarr(tmp_path: Path, version: Any) -> None:
+    rows = np.zeros(9, [("at", "<i4"), ("name", "S3"), ("speed", "f8")])
+    rows["at"], rows["name"], rows["speed"] = np.arange(9), b"ab", np.arange(9) / 4
+    for name, data in {"S": rows["name"], "U": rows["name"].astype("U5"), "V": rows}.items():
+        zarr.create_array(tmp_path / name, data=data, chunks=(2,), zarr_format=version)
+        view = ooc.open(tmp_path / name)
+        for field in data.dtype.names or [None]:
+            stored = data if field is None else data[field]
+            assert_array_equal(np.asarray(view if field is None else view[field]), stored)
+
+
+def test_fill_values_of_structures(tmp_path: Path) -> None:
+    """Zarr-python 3.1 writes base64, 3.4 an object of fields."""
+    dtype = np.dtype([("at", "<i4"), ("name", "S3"), ("when", "<M8[s]")])
+    chain = [{"name": "bytes", "configuration": {"endian": "little"}}]
+    fields = [
+        {"name": "at", "data_type": "int32"},
+        {
+            "name": "name",
+            "data_type": {"name": "null_terminated_bytes", "configuration": {"length_bytes": 3}},
+        },
+        {
+            "name": "when",
+            "data_type": {
+                "name": "numpy.datetime64", "configuration": {"unit": "s", "scale_factor": 1},
+            },
+        },
+    ]  # fmt: skip
+    filled = np.array((-5, b"xy", "NaT"), dtype)
+    encoded = base64.b64encode(filled.tobytes()).decode()
+    fills = {"at": -5, "name": base64.b64encode(b"xy").decode(), "when": "NaT"}
+    for kind, fill in {"struct": fills, "structured": encoded}.items():
+        node = {
+            "zarr_format": 3, "node_type": "array", "shape": [4], "codecs": chain,
+            "data_type": {"name": kind, "configuration": {"fields": fields}}, "fill_value": fill,
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2]}},
+            "chunk_key_encoding": {"name": "default"},
+        }  # fmt: skip
+        (tmp_path / kind / "c").mkdir(parents=True)
+        (tmp_path / kind / "zarr.json").write_text(json.dumps(node))
+        rows = np.array([(1, b"a", "2000-01-01"), (2, b"b", "NaT")], dtype)
+        (tmp_path / kind / "c/0").write_bytes(rows.tobytes())
+        view = ooc.open(tmp_path / kind, missing="fill")
+        for name in dtype.names or ():
+            got = np.asarray(view[name])
+            wanted = np.concatenate([rows[name], [filled[name]] * 2])
+            assert_array_equal(got.view(view[name].unit or got.dtype), wanted)
 
 
 def test_dates_are_no_spans_of_time() -> None:

@@ -89,6 +89,8 @@ def fill_value_of(value: Any, dtype: np.dtype[Any]) -> Any:
 def _number(value: Any) -> Any:
     if value in ("NaN", "Infinity", "-Infinity"):
         return float(value)
+    if value == "NaT":  # the smallest integer, for dates (Zarr 2, "Fill value encoding")
+        return np.iinfo(np.int64).min
     return value if isinstance(value, int | float) else None
 
 

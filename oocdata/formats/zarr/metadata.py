@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from oocdata.engines.dtypes import is_small_float, named_dtype
-from oocdata.engines.source import Annotations, check_dtype, check_stored
+from oocdata.engines.source import Annotations, check_stored, unit_of
 from oocdata.errors import SourceError, UnknownFormatError, UnsupportedDtypeError
 from oocdata.formats.codecs import chunk_grid
 from oocdata.formats.npy import as_fields
@@ -57,6 +57,8 @@ class ArrayMetadata:
     fill_value: str
     """As JSON."""
     codecs: CodecChain
+    unit: str
+    """As `oocdata.engines.source.Storage.unit`."""
     stored_dtype: np.dtype[Any]
     """dtype of stored elements. For small floats, whose dtype has no byte order, an integer
     dtype."""
@@ -75,14 +77,7 @@ class ArrayMetadata:
         That of a compound or of bytes is in base64 (Zarr storage specification 2, "Fill value
         encoding").
         """
-        fill = json.loads(self.fill_value)
-        if self.dtype.kind in "SV" and isinstance(fill, str):
-            stored = base64.b64decode(fill).ljust(self.dtype.itemsize, b"\0")
-            return np.frombuffer(stored, self.stored_dtype, 1)[0]
-        if self.dtype.kind in "OU":
-            return fill if isinstance(fill, str) else ""
-        fill = self.annotations.fill_value
-        return np.zeros((), self.dtype)[()] if fill is None else fill
+        return _element(json.loads(self.fill_value), self.stored_dtype)
 
     @property
     def sharded(self) -> bool:
@@ -147,8 +142,8 @@ def parse_array(
 ) -> ArrayMetadata:
     """Parse the content of a ``.zarray`` (version 2) or ``zarr.json`` (version 3).
 
-    `attributes` is the content of the ``.zattrs`` beside a ``.zarray``. Dates, objects other than
-    text, and irregular grids are refused.
+    `attributes` is the content of the ``.zattrs`` beside a ``.zarray``. Objects other than text,
+    and irregular grids, are refused.
 
     Examples
     --------
@@ -170,8 +165,9 @@ def parse_array(
         fields = (_version_3 if version == 3 else _version_2)(node, len(shape))
         fill_value = fill_value_of(node["fill_value"], fields["dtype"])
         _check_fill(fill_value, fields["dtype"])
+        missing = None if fields["unit"] else fill_value  # of dates it is NaT, as it is in memory
         names, others = names_and_attributes(
-            version, annotated, fill_value, len(shape), fields["dtype"]
+            version, annotated, missing, len(shape), fields["dtype"]
         )
     except SourceError:
         raise
@@ -199,6 +195,7 @@ def _version_2(node: dict[str, Any], ndim: int) -> dict[str, Any]:
     filters = node.get("filters") or []
     text = node["dtype"] == "|O" and [codec["id"] for codec in filters] == ["vlen-utf8"]
     dtype = _TEXT if text else _dtype_v2(node["dtype"])
+    stored = dtype if text else check_stored(dtype)
     separator = node.get("dimension_separator", ".")
     if separator not in (".", "/") or node["order"] not in ("C", "F"):
         raise ValueError(
@@ -209,12 +206,13 @@ def _version_2(node: dict[str, Any], ndim: int) -> dict[str, Any]:
     if node["order"] == "F" and ndim > 1:
         chain = replace(chain, axes=tuple(reversed(range(ndim))))
     return {
-        "dtype": dtype.newbyteorder("="),
+        "dtype": stored.newbyteorder("="),
+        "unit": unit_of(dtype),
         "object_shape": chunks,
         "prefix": "",
         "separator": separator,
         "codecs": chain,
-        "stored_dtype": dtype,
+        "stored_dtype": stored,
     }
 
 
@@ -226,14 +224,8 @@ def _version_3(node: dict[str, Any], ndim: int) -> dict[str, Any]:
         optional = isinstance(value, dict) and value.get("must_understand") is False
         if name not in _FIELDS_V3 and not optional:
             raise ValueError(f"the field {name!r} is not one of version 3 and must be understood")
-    data_type = node["data_type"]
-    if isinstance(data_type, dict):
-        data_type = data_type.get("name")
-    if data_type not in _DTYPES_V3 and data_type != "string":
-        raise UnsupportedDtypeError(
-            "elements must be bool, integer, float or complex numbers, or text; got the Zarr data "
-            f"type {data_type!r}. Save the array again with a numeric dtype."
-        )
+    dtype = _dtype_v3(node["data_type"])
+    stored = dtype if dtype == _TEXT else check_stored(dtype)
     grid, grid_options = named(node["chunk_grid"])
     if grid != "regular":
         raise UnknownFormatError(
@@ -249,21 +241,53 @@ def _version_3(node: dict[str, Any], ndim: int) -> dict[str, Any]:
     if node.get("storage_transformers"):
         raise ValueError("storage_transformers must be empty")
     chunks = _lengths("chunk_shape", grid_options["chunk_shape"], 1, ndim)
-    dtype = _TEXT if data_type == "string" else named_dtype(data_type)
     chain = describe_v3(node["codecs"], chunks)
     return {
-        "dtype": dtype,
+        "dtype": stored,
+        "unit": unit_of(dtype),
         "object_shape": chunks,
         "prefix": "c" if encoding == "default" else "",
         "separator": separator,
         "codecs": chain,
-        "stored_dtype": _stored_v3(chain.endian, dtype),
+        "stored_dtype": _stored_v3(chain.endian, stored),
     }
 
 
+def _dtype_v3(value: Any) -> np.dtype[Any]:
+    """Return the dtype of a data type of version 3, or of an extension of zarr-python.
+
+    Extensions: https://github.com/zarr-developers/zarr-extensions, "data-types".
+    """
+    name, options = (value, {}) if isinstance(value, str) else named(value)
+    if name in _DTYPES_V3:
+        return named_dtype(name)
+    match name:
+        case "string":
+            return _TEXT
+        case "numpy.datetime64" | "numpy.timedelta64":
+            kind = "M8" if name == "numpy.datetime64" else "m8"
+            return np.dtype(f"{kind}[{options['scale_factor']}{options['unit']}]")
+        case "null_terminated_bytes":
+            return np.dtype(f"S{options['length_bytes']}")
+        case "fixed_length_utf32":
+            return np.dtype(f"U{options['length_bytes'] // 4}")
+        case "structured" | "struct":
+            pairs = [
+                (field["name"], field["data_type"]) if isinstance(field, dict) else field
+                for field in options["fields"]
+            ]
+            return np.dtype([(field, _dtype_v3(data_type)) for field, data_type in pairs])
+    raise UnsupportedDtypeError(
+        "elements must be bool, integer, float or complex numbers, dates, or text; got the Zarr "
+        f"data type {name!r}. Save the array again with a numeric dtype."
+    )
+
+
 def _stored_v3(endian: str | None, dtype: np.dtype[Any]) -> np.dtype[Any]:
-    if dtype == _TEXT or dtype.itemsize == 1:
+    if dtype == _TEXT or dtype.itemsize == 1 or dtype.kind == "S":
         return dtype
+    if dtype.names and endian is None:  # as zarr-python 3.1 writes it, on machines of today
+        endian = "little"
     if endian not in ("little", "big"):  # a default would be a guess
         raise ValueError(f"endian must be 'little' or 'big'; got {endian!r}")
     if is_small_float(dtype) and endian == "big":  # its dtype has no byte order
@@ -277,6 +301,20 @@ def _check_fill(fill_value: Any, dtype: np.dtype[Any]) -> None:
         return
     if np.array(int(fill_value), dtype) != fill_value:
         raise ValueError(f"fill_value must be of {dtype}; got {fill_value!r}")
+
+
+def _element(fill: Any, dtype: np.dtype[Any]) -> Any:
+    """Return the element that a fill value in JSON means."""
+    if isinstance(fill, dict) and dtype.names:
+        fields = {name: dtype[name] for name in dtype.names}
+        return np.array(tuple(_element(fill[name], each) for name, each in fields.items()), dtype)
+    if dtype.kind in "SV" and isinstance(fill, str):
+        stored = base64.b64decode(fill).ljust(dtype.itemsize, b"\0")
+        return np.frombuffer(stored, dtype, 1)[0]
+    if dtype.kind in "OU":
+        return fill if isinstance(fill, str) else ""
+    number = fill_value_of(fill, dtype)
+    return np.zeros((), dtype)[()] if number is None else number
 
 
 def _lengths(name: str, value: Any, at_least: int, ndim: int | None = None) -> tuple[int, ...]:
@@ -293,7 +331,8 @@ def _lengths(name: str, value: Any, at_least: int, ndim: int | None = None) -> t
 
 def _dtype_v2(value: Any) -> np.dtype[Any]:
     if isinstance(value, list):
-        return check_stored(np.dtype(as_fields(value)))
+        fields: np.dtype[Any] = np.dtype(as_fields(value))
+        return fields
     dtype = np.dtype(str(value))
     if str(value)[0] not in "<>|" or (dtype.str[0] != "|" and str(value)[0] == "|"):
         raise ValueError(f"dtype must say its byte order; got {value!r}")
@@ -302,7 +341,7 @@ def _dtype_v2(value: Any) -> np.dtype[Any]:
             "elements must be numbers of a fixed size; got objects of variable length. "
             "Save what all rows hold and where each begins as two arrays, for oocdata.ragged."
         )
-    return check_dtype(dtype)
+    return dtype
 
 
 def unreadable(reason: str) -> UnknownFormatError:

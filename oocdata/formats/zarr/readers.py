@@ -82,6 +82,7 @@ class ZarrReader(Keyed, WithStorage):
             chunks=self.chunk_shape,
             dimensions=metadata.dimensions,
             packed=packed,
+            unit=metadata.unit,
             files=() if self.file is None else (self.file,),
             version=objects.digest().hex() if surveyed else "",
             table_bytes=0 if objects.versions is None else objects.versions.nbytes,
