@@ -50,7 +50,7 @@ class Lock:
     def __init__(self, placement: Placement | Upload, *, waits: bool = False) -> None:
         self._placement = placement
         self._descriptor = -1
-        note = _NOTE.format(name=os.path.basename(placement.path)).encode()
+        note = os.fsencode(_NOTE.format(name=os.path.basename(placement.path)))
         while self._descriptor < 0:
             try:
                 self._acquire(note, waits)

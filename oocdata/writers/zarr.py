@@ -159,7 +159,7 @@ class ZarrStorage:
 
         target = self._target
         zarr.create_array(
-            self._path,
+            zarr.storage.LocalStore(self._path),  # zarr takes a path with "::" for a URL
             name=target.key,
             shape=target.shape,
             dtype=target.dtype,

@@ -231,6 +231,16 @@ def test_a_killed_process_leaves_no_half_file(tmp_path: Path, suffix: str) -> No
     assert read(path).tolist() == [0, 0]
 
 
+@pytest.mark.parametrize("name", ["a::b", "a:b", "a\nb", "memory:", "file:", "%41?#", "\udcff"])
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_any_name_of_a_file(tmp_path: Path, suffix: str, name: str) -> None:
+    path = tmp_path / f"{name}{suffix}"
+    with create(path, element_shape=(), dtype="f4") as writer:
+        writer.append(np.arange(5, dtype="f4"))
+    assert os.listdir(tmp_path) == [path.name]
+    assert np.asarray(ooc.open(path)).tolist() == [0, 1, 2, 3, 4]
+
+
 def test_a_full_disk_is_an_error_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
