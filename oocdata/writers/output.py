@@ -108,10 +108,10 @@ class Output:
 
     def note(self, done: int, placing: int = 0) -> None:
         """Write to the journal how many rows are safe, and the inode of a result to be renamed."""
-        self.done = done
         if self._about is not None:
             node = {"about": dict(self._about), "done": done, "placing": placing}
             write_json(self._journal, node)
+        self.done = done
 
     def finish(self, rows: int, verify: Callable[[], None] = lambda: None) -> int:
         """Complete the array with so many rows, verify it, and move it into place.

@@ -17,6 +17,7 @@ import tensorstore
 import zarr
 
 import oocdata as ooc
+from oocdata.errors import SourceError
 from oocdata.memory import lowered_limit
 from oocdata.tools.convert import convert
 from oocdata.tools.convert import execution as convert_execution
@@ -258,6 +259,23 @@ def test_an_error_keeps_what_was_saved(
     done = convert(tmp_path / "good.h5", tmp_path / "b.zarr", codec="none")
     assert done.resumed
     assert (load(tmp_path / "b.zarr") == values).all()
+
+
+def test_a_journal_that_can_not_be_written_keeps_nothing(
+    tmp_path: Path, values: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without its journal, what is written can't be resumed: it must neither stay nor be named."""
+    np.save(tmp_path / "a.npy", values)
+
+    def full(path: str, node: Any) -> None:
+        raise SourceError("the file must be writable", path=path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(output, "write_json", full)
+        with pytest.raises(SourceError) as raised:
+            convert(tmp_path / "a.npy", tmp_path / "b.npy")
+    assert not getattr(raised.value, "__notes__", [])
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith("b.npy")]
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".h5", ".zarr"])
