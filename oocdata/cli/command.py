@@ -104,15 +104,16 @@ _ARGUMENT = re.compile(
 
 def with_option_names(text: str, context: typer.Context) -> str:
     """Return a message in which the arguments of a function are replaced by a command's options."""
-    options = dict(_OTHER_NAMES)
+    options, flags = dict(_OTHER_NAMES), set[str]()
     for param in context.command.params:
         if param.name and param.opts[0].startswith("-"):
             options[param.name] = max(param.opts, key=len)
+            flags |= {param.name} if getattr(param, "is_flag", False) else set()
     options |= context.meta.get(OPTION_NAMES, {})
 
     def as_option(match: re.Match[str]) -> str:
         name, value = match[1] or match[2], (match[3] or "").strip("\"'")
-        if name not in options:
+        if name not in options or (match[2] and value == "True" and name not in flags):
             return match[0]
         return options[name] if match[1] or value == "True" else f"{options[name]} {value}"
 

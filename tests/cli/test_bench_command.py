@@ -95,6 +95,13 @@ def test_nothing_is_written_or_changed(folder: Path) -> None:
     assert state() == before
 
 
+def test_an_argument_of_another_function_is_not_named_as_an_option(folder: Path) -> None:
+    """``--pad NUMBER`` fills up rows of unlike shapes; windows have another `pad`."""
+    result = run("ds.npy", "--windows", "100000")
+    assert result.exit_code == 1
+    assert "or repeat rows at the edges, `pad=True`." in " ".join(result.stderr.split())
+
+
 @pytest.mark.long
 def test_tensorflow_writes_nothing(folder: Path) -> None:
     code = "from oocdata.cli import main; main()"
