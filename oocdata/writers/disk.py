@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Iterator
@@ -20,8 +21,8 @@ __all__ = [
 ]
 
 
-_NOT_OF_SPACE = (FileExistsError, FileNotFoundError, NotADirectoryError, PermissionError)
-"""Errors that do not come from a full disk."""
+_OF_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, None)
+"""Error numbers of a full disk; errors of HDF5 may have none."""
 
 
 @contextmanager
@@ -32,7 +33,7 @@ def write_errors(path: str, key: str | None = None) -> Iterator[None]:
     except SourceError:
         raise
     except (OSError, RuntimeError) as error:
-        hint = "" if isinstance(error, _NOT_OF_SPACE) else " Is the disk full?"
+        hint = " Is the disk full?" if getattr(error, "errno", None) in _OF_SPACE else ""
         raise SourceError(
             f"the file must be writable; the system says: {error_text(error)}.{hint}",
             path=path,

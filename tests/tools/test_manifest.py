@@ -68,8 +68,31 @@ def test_never_in_or_over_the_data(tmp_path: Path) -> None:
 
 
 def test_where_nothing_can_be_written(path: Path) -> None:
-    with pytest.raises(SourceError, match="where files may be made"):
+    with pytest.raises(SourceError, match="writable; the system says: No such file"):
         check(path, write_manifest=path.parent / "none" / "sums")
+
+
+_FULL = """
+import resource, signal, sys
+import oocdata
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
+try:
+    oocdata.check(sys.argv[1], write_manifest=True, overwrite=True)
+except oocdata.errors.SourceError as error:
+    print(error)
+"""
+
+
+def test_a_full_disk_is_an_error_and_leaves_the_old_one(path: Path) -> None:
+    check(path, write_manifest=True)
+    before = Path(f"{path}.manifest").read_bytes()
+    done = fork_server.run(_FULL, path)
+    assert done.returncode == 0, done.stderr
+    assert "File too large" in done.stdout
+    assert "a.h5.manifest" in done.stdout
+    assert Path(f"{path}.manifest").read_bytes() == before
+    assert sorted(os.listdir(path.parent)) == ["a.h5", "a.h5.manifest"]
 
 
 def test_none_is_written_of_damaged_data(tmp_path: Path) -> None:

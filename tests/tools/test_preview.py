@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,7 +25,7 @@ from recording import RecordingSource
 import oocdata as ooc
 from oocdata.box import Extent
 from oocdata.engines.source import Storage
-from oocdata.errors import ArgumentError, MissingDependencyError
+from oocdata.errors import ArgumentError, MissingDependencyError, SourceError
 from oocdata.tools.preview import Preview, preview
 from oocdata.tools.preview.parts import canonical
 from oocdata.tools.preview.reading import DECODED_BYTES, READ_BYTES, VALUES
@@ -632,6 +633,29 @@ def test_a_wrong_picture_is_refused(tmp_path: Path, name: str, fps: float, words
     with pytest.raises(ArgumentError, match=words):
         preview(FRAMES, count=2).save(tmp_path / name, fps=fps)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("suffix", [".png", ".gif"])
+def test_a_picture_that_can_not_be_written_leaves_the_old_one(
+    tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, path = preview(FRAMES, count=2), tmp_path / f"a{suffix}"
+    path.write_bytes(b"old")
+    (tmp_path / f"link{suffix}").symlink_to(path)
+
+    def full(number: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        with pytest.raises(SourceError, match=r"No space.*Is the disk full\?"):
+            found.save(path)
+    assert path.read_bytes() == b"old"
+    with pytest.raises(SourceError, match="No such file or directory"):
+        found.save(tmp_path / "none" / path.name)
+    found.save(tmp_path / f"link{suffix}")
+    assert path.read_bytes() != b"old"
+    assert sorted(os.listdir(tmp_path)) == [path.name, f"link{suffix}"]
 
 
 def test_a_missing_library_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import json
 import os
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from oocdata.datasets.view import View
 from oocdata.engines.atomic import atomic_file
-from oocdata.errors import ArgumentError, SourceError
+from oocdata.errors import ArgumentError
 from oocdata.formats.manifest import CHECKSUM, FORMAT, RowChecksums, unit_rows
+from oocdata.writers.disk import write_errors
 
 __all__ = ["TableWriter", "manifest_writer"]
 
@@ -40,16 +41,11 @@ def manifest_writer(target: str, path: str, *, overwrite: bool) -> Iterator[Tabl
             "replace it."
         )
     datasets: list[RowChecksums] = []
-    with ExitStack() as stack:
-        try:
-            file = stack.enter_context(atomic_file(full_path))
-        except OSError as error:
-            raise SourceError(
-                f"a manifest must be written to a folder where files may be made; {error.strerror}."
-                " Give it another path.",
-                path=full_path,
-            ) from error
-        archive = stack.enter_context(zipfile.ZipFile(file, "w", zipfile.ZIP_STORED))
+    with (
+        write_errors(full_path),
+        atomic_file(full_path) as file,
+        zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive,
+    ):
 
         @contextmanager
         def table(view: View) -> Iterator[Callable[[NDArray[np.uint64]], object]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -13,6 +14,7 @@ from oocdata.axes import Axes
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.spec import leaves
 from oocdata.datasets.view import View
+from oocdata.engines.atomic import atomic_file
 from oocdata.errors import ArgumentError, EmptyError
 from oocdata.index import as_count
 from oocdata.threads import silent
@@ -28,6 +30,7 @@ from oocdata.tools.preview.reading import (
 from oocdata.tools.preview.scale import COLOUR, Panel, Scale, panels_of
 from oocdata.tools.preview.sheet import FILMS, film, sheet
 from oocdata.tools.report import Report, counted, fields_text, rows_text
+from oocdata.writers.disk import write_errors
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -88,9 +91,7 @@ class Preview(Report):
         return sheet(self)
 
     def _repr_png_(self) -> bytes:
-        buffer = io.BytesIO()
-        self._write(buffer, "png")
-        return buffer.getvalue()
+        return self._encoded("png")
 
     def save(self, path: str | Path, *, fps: float = 10.0) -> None:
         """Write the contact sheet, or a film with one frame for each element.
@@ -105,20 +106,27 @@ class Preview(Report):
         Raises
         ------
         oocdata.errors.ArgumentError
-            If the path can't be written, or `fps` is out of range.
+            If the suffix is another one, or `fps` is out of range.
+        oocdata.errors.SourceError
+            If the path can't be written; an existing picture stays.
         oocdata.errors.MissingDependencyError
             If matplotlib isn't installed.
         """
         target = check_picture(Path(path))
-        self._write(target, target.suffix[1:].lower(), fps)
+        encoded = self._encoded(target.suffix[1:].lower(), fps)
+        # A link is kept, and the file that it points to is written.
+        with write_errors(str(target)), atomic_file(os.path.realpath(target)) as file:
+            file.write(encoded)
 
-    def _write(self, target: Any, suffix: str, fps: float = 10.0) -> None:
+    def _encoded(self, suffix: str, fps: float = 10.0) -> bytes:
+        buffer = io.BytesIO()
         # Matplotlib warns of letters that the font lacks; the picture shows boxes for them.
         with silent("(Glyph|Matplotlib currently does not)"):
             if f".{suffix}" in FILMS:
-                film(self, target, fps)
+                film(self, buffer, suffix, fps)
             else:
-                self.figure().savefig(target, format=suffix)
+                self.figure().savefig(buffer, format=suffix)
+        return buffer.getvalue()
 
 
 def _scale_text(scale: Scale) -> str:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from itertools import chain
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,8 +25,6 @@ from oocdata.tools.libraries import matplotlib
 from oocdata.tools.preview.scale import BAD, Panel, Scale, colours
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from matplotlib.figure import Figure
     from rich.console import Console
 
@@ -168,14 +166,13 @@ def _draw_scale(axes: Any, scale: Scale) -> None:
     axes.xaxis.get_offset_text().set_fontsize(_POINTS - 1)
 
 
-def film(preview: Preview, path: Path, fps: float) -> None:
+def film(preview: Preview, file: IO[bytes], suffix: str, fps: float) -> None:
     """Write a film with one frame for each element, on the scales of the preview."""
     if not _SLOWEST <= fps <= _FASTEST:
         raise ArgumentError(f"`fps` must be from {_SLOWEST} to {_FASTEST:.0f}; got {fps}.")
     frames = _frames(preview)  # a generator, as all frames would take much memory
-    next(frames).save(
-        path, save_all=True, append_images=frames, duration=max(1, round(100 / fps)) * 10, loop=0
-    )
+    duration = max(1, round(100 / fps)) * 10  # in ms; GIF counts hundredths of a second
+    next(frames).save(file, suffix, save_all=True, append_images=frames, duration=duration, loop=0)
 
 
 def _frames(preview: Preview) -> Iterator[Any]:
