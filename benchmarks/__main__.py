@@ -6,7 +6,6 @@ import argparse
 import json
 import shutil
 import sys
-import tempfile
 from pathlib import Path
 
 from benchmarks.machine import machine
@@ -18,6 +17,7 @@ from benchmarks.rounds import Plan, run
 from benchmarks.section import Section
 from benchmarks.sections import SECTIONS
 from benchmarks.ways import WAYS
+from oocdata.tools.demo.data import workspace
 
 __all__ = ["main"]
 
@@ -104,8 +104,8 @@ def main(arguments: list[str] | None = None) -> int:
     rounds = options.rounds or (_QUICK_ROUNDS if options.quick else _ROUNDS)
     seconds = options.seconds or (_QUICK_SECONDS if options.quick else _SECONDS)
     plan = Plan(rounds, seconds, tuple(options.way or ()), check_seconds=2 * seconds)
-    with tempfile.TemporaryDirectory(prefix="oocdata-", dir=options.folder) as folder:
-        measured = _measure(_sections(options), plan, Path(folder))
+    with workspace(options.folder) as folder:
+        measured = _measure(_sections(options), plan, folder)
     if options.output:
         _write(options.output, plan, measured)
     failed = [f for _, results in measured for f in results if f.status.startswith("failed")]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib.util
 import io
-import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.taking_turns import Batches, measured, parser, passes, serve, table
+from oocdata.tools.demo.data import workspace
 
 __all__ = ["WAYS", "main", "write"]
 
@@ -121,8 +121,8 @@ def main(arguments: list[str] | None = None) -> int:
         serve(WAYS[options.way](options.folder, size), lambda batch: len(batch[0]))
         return 0
     names = [name for name in WAYS if "PyTorch" not in name or importlib.util.find_spec("torch")]
-    with tempfile.TemporaryDirectory(prefix="oocdata-") as own:
-        folder = options.folder or Path(own)
+    with workspace() as own:
+        folder = options.folder or own
         if not any(folder.glob("*/*.jpg")):
             write(folder, options.count)
         count = len(list(folder.glob("*/*.jpg")))

@@ -8,7 +8,6 @@ TensorFlow's ways read them from arrays in memory, by a generator or as a ragged
 from __future__ import annotations
 
 import itertools
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.taking_turns import Batches, measured, parser, passes, serve, table
+from oocdata.tools.demo.data import workspace
 
 __all__ = ["WAYS", "main", "write"]
 
@@ -139,8 +139,8 @@ def main(arguments: list[str] | None = None) -> int:
     if options.way:
         serve(WAYS[options.way][1](options.folder), rows_of)
         return 0
-    with tempfile.TemporaryDirectory(prefix="oocdata-") as own:
-        folder = options.folder or Path(own)
+    with workspace() as own:
+        folder = options.folder or own
         if not (folder / "tokens.npy").exists():
             write(folder, options.count)
         count = len(np.load(folder / "offsets.npy", mmap_mode="r")) - 1

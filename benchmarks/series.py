@@ -7,7 +7,6 @@ page cache, and are shuffled.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.taking_turns import Batches, measured, parser, passes, serve, table
+from oocdata.tools.demo.data import workspace
 
 __all__ = ["INPUTS", "WAYS", "main", "windows_of", "write"]
 
@@ -84,8 +84,8 @@ def main(arguments: list[str] | None = None) -> int:
     if options.way:
         serve(WAYS[options.way](options.folder), windows_of)
         return 0
-    with tempfile.TemporaryDirectory(prefix="oocdata-") as own:
-        folder = options.folder or Path(own)
+    with workspace() as own:
+        folder = options.folder or own
         if not (folder / "series.npy").exists():
             write(folder, options.count)
         count = len(np.load(folder / "series.npy", mmap_mode="r")) - INPUTS

@@ -14,7 +14,6 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -26,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.taking_turns import Batches, measured, passes, serve
+from oocdata.tools.demo.data import workspace
 
 __all__ = ["CASES", "WAYS", "Case", "first_batch", "main", "resident", "write"]
 
@@ -381,8 +381,7 @@ def main(arguments: list[str] | None = None) -> int:
     from servers.nginx import Nginx
 
     with ExitStack() as stack:
-        own = stack.enter_context(tempfile.TemporaryDirectory(prefix="oocdata-"))
-        folder = options.folder or Path(own)
+        folder = options.folder or stack.enter_context(workspace())
         folder.mkdir(exist_ok=True)
         for name in options.case:
             write(CASES[name], folder, options.mb << 20)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import tempfile
 from pathlib import Path
 
 from benchmarks.check import Check, check
@@ -23,6 +22,7 @@ from benchmarks.results import Figure, Results, ratio
 from benchmarks.rounds import Plan, run
 from benchmarks.section import Section
 from benchmarks.ways import WAYS
+from oocdata.tools.demo.data import workspace
 
 __all__ = ["main", "quick"]
 
@@ -122,9 +122,9 @@ def _beside(results: Results, ours: Figure, figure: Figure) -> tuple[str, ...]:
 
 def _quickly(layouts: list[Layout]) -> int:
     wrong = 0
-    with tempfile.TemporaryDirectory(prefix="oocdata-") as folder:
+    with workspace() as folder:
         for layout in layouts:
-            for name, looked in quick(layout, Path(folder)).items():
+            for name, looked in quick(layout, folder).items():
                 wrong += not looked.sound
                 print(f"{layout.name}: {name}: {looked if not looked.sound else looked.elements}")
     return bool(wrong)
@@ -138,8 +138,8 @@ def main(arguments: list[str] | None = None) -> int:
         return _quickly(layouts)
     plan = Plan(options.rounds, options.seconds, check_seconds=2 * options.seconds)
     measured = []
-    with tempfile.TemporaryDirectory(prefix="oocdata-") as own:
-        folder = options.folder or Path(own)
+    with workspace() as own:
+        folder = options.folder or own
         for layout in layouts:
             case = prepare(layout, folder, int(options.bytes))
             if options.write:

@@ -53,13 +53,12 @@ def rows_read(source):
 MIRRORED = (
     COMMON
     + """
-import tempfile
 import keras
 
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-told = {}
+folder, told = sys.argv[1], {}
 
 for count in (40, 37, 33):
     source, loader = loader_of(count)
@@ -91,12 +90,11 @@ for name in ("fit", "resume", "resumed"):
     if name == "fit":
         history = model.fit(loader.to_tf(), epochs=2, verbose=0, shuffle=False)
     else:
-        folder = tempfile.mkdtemp() if name == "resume" else folder
         class Stop(keras.callbacks.Callback):
             def on_train_batch_end(self, batch, logs=None):
                 if name == "resume" and self.model.optimizer.iterations.numpy() == 7:
                     self.model.stop_training = True
-        resume = ooc.Resume(folder, loader, every=1)
+        resume = ooc.Resume(os.path.join(folder, "fit"), loader, every=1)
         history = model.fit(
             resume.to_tf(), epochs=2, verbose=0, shuffle=False, callbacks=[Stop(), resume]
         )
@@ -105,7 +103,6 @@ for name in ("fit", "resume", "resumed"):
     told[f"loss {name}"] = history.history["loss"]
 
 # Replicas have moving averages of their own, and sums of metrics.
-folder = tempfile.mkdtemp()
 for name, after in (("whole", 0), ("parts", 7), ("parts", 0)):
     _, loader = loader_of(40)
     loader = ooc.zip(loader.dataset, loader.dataset).batches(8, shuffle="global", seed=1)
@@ -216,9 +213,9 @@ def test_the_remainder_is_dropped_for_any_number_of_ranks() -> None:
 
 
 @pytest.fixture(scope="module")
-def mirrored() -> Any:
+def mirrored(tmp_path_factory: pytest.TempPathFactory) -> Any:
     pytest.importorskip("tensorflow")
-    return told(start(MIRRORED))
+    return told(start(MIRRORED, str(tmp_path_factory.mktemp("mirrored"))))
 
 
 @pytest.mark.long
