@@ -30,7 +30,7 @@ from oocdata.errors import (
     UnsupportedDtypeError,
 )
 from oocdata.threads import cores, in_order
-from oocdata.tools.check import Health, check
+from oocdata.tools.check import Health, check, opening
 
 ROWS = np.random.default_rng(0).integers(0, 9, (60, 3, 40)).astype("f4")
 
@@ -347,6 +347,34 @@ def test_an_absent_chunk_of_an_array_made_of_several(tmp_path: Path, member: str
         found = check(tmp_path / name).findings
         assert "unwritten" in {one.kind for one in found}
         assert {one.key for one in found} == {member.partition("/")[0]}
+
+
+@pytest.mark.parametrize("shards", [None, (12, 3, 40)])
+@pytest.mark.parametrize("kind", ["deleted", "written anew"])
+def test_a_zarr_object_that_changes_during_the_check(
+    tmp_path: Path, shards: Any, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows are neither the fill value nor rows of another time, so they are not healthy."""
+    path, step = tmp_path / "a.zarr", 12 if shards else 4
+    zarr.create_array(path, data=ROWS, chunks=(4, 3, 40), shards=shards, fill_value=0)
+    second = path / "c" / "1" / "0" / "0"
+    absent = opening._absent
+
+    def then_changed(objects: Any) -> Any:
+        found = absent(objects)
+        if kind == "deleted":
+            second.unlink()
+        else:
+            shutil.copy(path / "c" / "0" / "0" / "0", tmp_path / "new")
+            (tmp_path / "new").replace(second)
+        return found
+
+    monkeypatch.setattr(opening, "_absent", then_changed)
+    health = check(path, write_manifest=True)
+    (finding,) = health.findings
+    assert (finding.kind, finding.rows) == ("unreadable", (range(step, 2 * step),))
+    assert kind in finding.reason
+    assert health.written == ()
 
 
 def test_zarr_shards(tmp_path: Path) -> None:

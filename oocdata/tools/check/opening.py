@@ -148,6 +148,8 @@ def _opened_zarr(opening: Opening) -> Opened:
     named = Storage("Zarr", store.path, name or None, dimensions=metadata.dimensions)
     (axis,) = axis_numbers(opening.axis, len(metadata.shape), named)
     objects = Objects(store, name, metadata, axis)
+    if store.listable:  # an object that is lost from now on does not read as the fill value
+        objects.note(range(objects.count))
     # Not with `oocdata.open`, which refuses the array if a chunk is damaged.
     source = Chunked(reader_of(objects, missing))
     view = Opening.of(Opening(source, None, opening.arguments), axis=axis).view()
