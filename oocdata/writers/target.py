@@ -48,10 +48,19 @@ def target_key(target: Format, key: str | None, default: str | None = None) -> s
     parts = key.strip("/").split("/")
     if target == "npy":
         raise ArgumentError(f"a key must be left out for .npy, which holds one array; got {key!r}.")
-    if any(part in ("", ".", "..") or part.startswith("__") or "\0" in part for part in parts):
+    is_text = key.encode(errors="replace").decode() == key  # not bytes that are no UTF-8
+    if not is_text or any(
+        part in ("", ".", "..") or part.startswith("__") or "\0" in part for part in parts
+    ):
         raise ArgumentError(f"a key must be names joined by '/'; got {key!r}.")
-    if target == "zarr" and any(part in ("c", "zarr.json") for part in parts):
-        raise ArgumentError(f"a key in Zarr must not hold 'c' or 'zarr.json'; got {key!r}.")
+    # Lists of datasets leave out hidden files, and zarr-python takes "\\" for "/".
+    if target == "zarr" and any(
+        part in ("c", "zarr.json") or part[0] == "." or "\\" in part for part in parts
+    ):
+        raise ArgumentError(
+            "a key in Zarr must not hold 'c', 'zarr.json', a backslash, or a name that begins "
+            f"with '.'; got {key!r}."
+        )
     return ("/" if target == "hdf5" else "") + "/".join(parts)
 
 

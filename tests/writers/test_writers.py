@@ -387,8 +387,12 @@ def test_unknown_suffixes(path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "key"), [("npy", "u"), ("hdf5", "a//b"), ("zarr", "../b"), ("zarr", "a/c")]
-)
+    ("kind", "key"),
+    [
+        ("npy", "u"), ("hdf5", "a//b"), ("hdf5", "\udcff"),
+        ("zarr", "../b"), ("zarr", "a/c"), ("zarr", "a\\b"), ("zarr", "a/.b"),
+    ],
+)  # fmt: skip
 def test_bad_keys(kind: Any, key: str) -> None:
     with pytest.raises(ArgumentError, match="key"):
         target_key(kind, key)
