@@ -38,6 +38,7 @@ from oocdata.errors import (
     RestoreError,
     SourceError,
     TruncatedFileError,
+    UnknownFormatError,
     UnsupportedDtypeError,
 )
 from oocdata.formats.hdf5 import links, table
@@ -339,6 +340,24 @@ def test_links_count_once_and_lead_nowhere_else(tmp_path: Path) -> None:
         file["away"] = h5py.ExternalLink(other.name, "/")
     with pytest.raises(MissingKeyError, match="matches none"):
         ooc.open(path, "away/data/*/obs/u", external=True)
+
+
+@pytest.mark.parametrize("pattern", [PATTERN, "data/*/*/u", "data/*/obs/*"])
+@pytest.mark.parametrize("libver", ["earliest", "latest"])
+def test_a_pattern_does_not_leave_out_damaged_groups(
+    tmp_path: Path, libver: str, pattern: str
+) -> None:
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w", libver=libver) as file:
+        for number, part in enumerate(PARTS[:3]):
+            file[f"data/demo_{number}/obs/u"] = part
+        header = h5py.h5o.get_info(file["data/demo_1"].id).addr
+    with open(path, "r+b") as file:
+        file.seek(header)
+        file.write(b"\xff")  # a version of object headers that does not exist
+    with pytest.raises(UnknownFormatError, match="must be readable"):
+        ooc.open(path, pattern)
+    assert_array_equal(np.asarray(ooc.open(path, "data/demo_[02]/obs/u")), WHOLE[:6])
 
 
 def test_linked_files_are_open_one_at_a_time(

@@ -68,13 +68,15 @@ class Hdf5Names(Tree):
         """Return a name with its soft links resolved, and the target of an external link or None.
 
         If the name passes through an external link, the result is the name up to this link, and the
-        link's file with the path in it. A name that leads nowhere is a `MissingKeyError`.
+        link's file with the path in it. A name that leads nowhere is a `MissingKeyError`; of a
+        damaged group, h5py's error is raised.
         """
         if name in self._addresses:
             return name, None
         steps, here, links = deque(_steps(name)), "", 0
         while steps:
-            below = f"{here}/{steps.popleft()}"
+            step = steps.popleft()
+            below = f"{here}/{step}"
             if below in self._addresses:
                 here = below
                 continue
@@ -82,6 +84,9 @@ class Hdf5Names(Tree):
             try:
                 info = self.file.id.links.get_info(_encoded(below))
             except (KeyError, RuntimeError, ValueError):
+                group = self._object(here)  # raises if it is damaged, and so does `exists`
+                if isinstance(group, h5g.GroupID) and group.links.exists(_encoded(step)):
+                    raise
                 raise MissingKeyError("it leads nowhere.", path=self.file.filename) from None
             if info.type == h5l.TYPE_HARD:
                 self._addresses[below] = info.u
@@ -107,11 +112,14 @@ class Hdf5Names(Tree):
 
         It is None too if the object can't be opened; `dataset` raises the reason.
         """
-        try:
+        with suppress(MissingKeyError, KeyError, RuntimeError, ValueError, OSError):
             name, external_target = self.follow(name)
-            return None if external_target else h5o.open(self.file.id, _encoded(name or "/"))
-        except (MissingKeyError, KeyError, RuntimeError, ValueError, OSError):
-            return None
+            return None if external_target else self._object(name)
+        return None
+
+    def _object(self, name: str) -> Any:
+        """Return h5py's identifier of the object at a resolved name."""
+        return h5o.open(self.file.id, _encoded(name or "/"))
 
     def look(self, name: str) -> Any:
         """Return a `Group`, None, or h5py's identifier of a dataset; see `Tree`.
@@ -128,11 +136,18 @@ class Hdf5Names(Tree):
         return True if found is None else found
 
     def below(self, group: str) -> list[str]:
-        """Return the names of a group's children; none if there is no such group in this file."""
-        opened = self.opened(group)
+        """Return the names of a group's children; none if there is no such group in this file.
+
+        Raises h5py's error if the group is damaged: a pattern must not leave out what is in it.
+        """
+        try:
+            here, external_target = self.follow(group)
+        except MissingKeyError:
+            return []
+        opened = None if external_target else self._object(here)
         if not isinstance(opened, h5g.GroupID):
             return []
-        children, here, hard = [], self.follow(group)[0], h5l.TYPE_HARD
+        children, hard = [], h5l.TYPE_HARD
 
         def note(link: bytes, info: Any) -> None:
             children.append(_decoded(link))
