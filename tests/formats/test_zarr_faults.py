@@ -461,6 +461,18 @@ def test_fill_values_in_base64(tmp_path: Path, dtype: Any, fill: Any) -> None:
     assert (found[3:] == fill).all()
 
 
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_chunk_of_texts_that_says_it_holds_others(tmp_path: Path, version: Any) -> None:
+    options: dict[str, Any] = {"shape": (4,), "chunks": (4,), "dtype": str, "compressors": None}
+    stored = zarr.create_array(tmp_path / "a", **options, zarr_format=version)
+    stored[:] = np.array(["a", "bc", "", "d"], object)
+    chunk = tmp_path / "a" / ("0" if version == 2 else "c/0")
+    # numcodecs would make an array of so many objects, before it finds that they are not there.
+    chunk.write_bytes((1 << 24).to_bytes(4, "little") + chunk.read_bytes()[4:])
+    with pytest.raises(DamagedChunkError, match=r"holds 16777216 texts, not 4.*rows 0, 1, 2, 3"):
+        open_source(str(tmp_path / "a"))
+
+
 # Store objects ----------------------------------------------------------------------------------
 
 

@@ -11,6 +11,7 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import prod
 from typing import Any, NoReturn, TypeAlias
 
 from numpy.typing import NDArray
@@ -154,6 +155,10 @@ class ZarrReader(Keyed, WithStorage):
                 data = decompress(codec, data, None)
             target = out.view(native).transpose(axes)
             if dtype.hasobject:
+                # numcodecs would make an array of so many objects.
+                count = int.from_bytes(memoryview(data)[:4], "little")
+                if count != prod(shape):
+                    raise ValueError(f"it says that it holds {count} texts, not {prod(shape)}")
                 texts = numbers_of(first, data).reshape(shape)
                 target[...] = texts[tuple(map(slice, target.shape))]
                 return
