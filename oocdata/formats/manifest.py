@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 from oocdata.engines.source import Source
 from oocdata.errors import ManifestError, MissingFileError, SourceError, UnsupportedDtypeError
 from oocdata.formats.npz import NpzTree
+from oocdata.index import as_count
 
 __all__ = [
     "CHECKSUM", "FORMAT", "Manifest", "RowChecksums", "checksums_of", "manifest_path", "unit_rows",
@@ -72,6 +73,18 @@ class RowChecksums:
         return -(-self.shape[0] // self.unit_rows)
 
 
+def _checked(
+    key: Any, shape: Any, dtype: Any, axis: Any, unit_rows: Any, member: Any
+) -> RowChecksums:
+    """Return an entry of ``datasets``; raise `TypeError` or `ArgumentError` if it can't be one."""
+    if not (isinstance(key, str | None) and isinstance(member, str) and isinstance(dtype, str)):
+        raise TypeError(f"an entry must have texts; got {key!r}, {dtype!r} and {member!r}")
+    lengths = tuple(as_count("shape", length, at_least=0) for length in shape)
+    row_axis = as_count("axis", axis, at_least=0, at_most=len(lengths) - 1)
+    name = np.dtype(dtype).str
+    return RowChecksums(key, lengths, name, row_axis, as_count("unit_rows", unit_rows), member)
+
+
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """The content of ``manifest.json``; tables are read on demand."""
@@ -97,10 +110,7 @@ class Manifest:
                 content = json.loads(archive.read("manifest.json"))
             if content["format"] != FORMAT or content["checksum"] != CHECKSUM:
                 raise ValueError(f"it has format {content['format']!r}, {content['checksum']!r}")
-            datasets = tuple(
-                RowChecksums(**{**entry, "shape": tuple(entry["shape"])})
-                for entry in content["datasets"]
-            )
+            datasets = tuple(_checked(**entry) for entry in content["datasets"])
             return cls(path, content["name"], datasets)
         # A damaged archive may raise anything: struct.error, UnicodeDecodeError, zlib.error, …
         except Exception as error:

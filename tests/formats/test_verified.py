@@ -22,7 +22,12 @@ import oocdata as ooc
 from oocdata.box import Extent
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.source import Source
-from oocdata.errors import ArgumentError, ChecksumError, ManifestError, MissingFileError
+from oocdata.errors import (
+    ArgumentError,
+    ChecksumError,
+    ManifestError,
+    MissingFileError,
+)
 from oocdata.formats.manifest import CHECKSUM, FORMAT, checksums_of, unit_rows
 from oocdata.formats.opening import open_source
 from oocdata.formats.verified import Verified
@@ -473,4 +478,25 @@ def test_a_manifest_that_is_damaged_calls_right_rows_wrong_but_never_wrong_ones_
         changed[bit // 8] ^= 1 << bit % 8
         manifest.write_bytes(changed)
         with pytest.raises((ManifestError, ChecksumError)):
+            ooc.open(tmp_path / "a.npy", verify=True).take([5])
+
+
+@pytest.mark.parametrize("value", [None, "x", -1, 0.5, [None], {}], ids=repr)
+@pytest.mark.parametrize("entry", ["key", "shape", "dtype", "axis", "unit_rows", "member"])
+def test_a_manifest_with_wrong_entries(tmp_path: Path, entry: str, value: Any) -> None:
+    np.save(tmp_path / "a.npy", FRAMES)
+    write_manifest(tmp_path / "a.npy")
+    manifest = tmp_path / "a.npy.manifest"
+    with zipfile.ZipFile(manifest) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    content = json.loads(members["manifest.json"])
+    content["datasets"][0][entry] = value
+    members["manifest.json"] = json.dumps(content).encode()
+    with zipfile.ZipFile(manifest, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    if entry == "key" and value in (None, "x"):
+        np.asarray(ooc.open(tmp_path / "a.npy", verify=True))
+    else:
+        with pytest.raises(ManifestError):
             ooc.open(tmp_path / "a.npy", verify=True).take([5])
