@@ -252,6 +252,21 @@ def test_virtual_with_a_hole_in_a_source(virtual: str) -> None:
         open_source(virtual, external=True)
 
 
+def test_virtual_with_a_damaged_source(virtual: str) -> None:
+    replace_part(virtual, name="u", data=ARRAY[4:8], chunks=(2, 5), fletcher32=True)
+    part = os.path.join(os.path.dirname(virtual), "part1.h5")
+    with h5py.File(part) as file:
+        place = file["u"].id.get_chunk_info(0).byte_offset
+    with open(part, "r+b") as file:
+        file.seek(place)
+        file.write(b"\xff")
+    source = open_source(virtual, external=True)
+    rows = [0, 3, 6, 7, 11]
+    assert_array_equal(read(source, rows), ARRAY[rows])
+    with pytest.raises(DamagedChunkError, match=r"HDF5 says: .*filter.*row 5"):
+        read(source, [5])
+
+
 def test_virtual_not_covered(tmp_path: Path) -> None:
     make_parts(tmp_path)
     path = make_virtual(str(tmp_path / "a.h5"), covered=2)
