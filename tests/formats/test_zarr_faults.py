@@ -473,6 +473,50 @@ def test_a_chunk_of_texts_that_says_it_holds_others(tmp_path: Path, version: Any
         open_source(str(tmp_path / "a"))
 
 
+@pytest.mark.parametrize(
+    ("dtype", "fill"),
+    [
+        ("float16", "0x7e00"), ("float32", "0x7fc00000"), ("float32", "0x40490fdb"),
+        ("float64", "0x3ff8000000000000"), ("float32", "-Infinity"), ("float64", "2.5"),
+        ("complex64", ["0x40490fdb", "NaN"]), ("int64", str((1 << 60) + 1)),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_fill_values_as_texts(tmp_path: Path, dtype: str, fill: Any) -> None:
+    """Version 3 has the bytes of a float in hexadecimal digits (core specification, "Fill value").
+
+    zarr-python also accepts a number as text.
+    """
+    zarr.create_array(tmp_path / "a", shape=(4,), chunks=(2,), dtype=dtype)
+    file = tmp_path / "a" / "zarr.json"
+    file.write_text(json.dumps({**json.loads(file.read_bytes()), "fill_value": fill}))
+    expected = zarr.open_array(tmp_path / "a", mode="r")[...]
+    assert_array_equal(read(open_source(str(tmp_path / "a"), missing="fill")), expected)
+
+
+@pytest.mark.parametrize(("fill", "value"), [("NaN", np.nan), ("0x3fc0", 1.5)])
+def test_fill_values_of_bfloat16(tmp_path: Path, fill: str, value: float) -> None:
+    zarr.create_array(tmp_path / "a", shape=(4,), chunks=(2,), dtype="float16")
+    file = tmp_path / "a" / "zarr.json"
+    node = {**json.loads(file.read_bytes()), "fill_value": fill, "data_type": "bfloat16"}
+    file.write_text(json.dumps(node))
+    found = read(open_source(str(tmp_path / "a"), missing="fill"))
+    assert_array_equal(found.astype("f4"), np.full(4, value, "f4"))
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("fill", ["x", "0x", [1], {"a": 1}, [[]], "AAAAAA=="], ids=str)
+@pytest.mark.parametrize("dtype", ["float32", "int16", "bool", "complex64"])
+def test_a_fill_value_that_is_no_number(
+    tmp_path: Path, version: Any, fill: Any, dtype: str
+) -> None:
+    zarr.create_array(tmp_path / "a", shape=(4,), chunks=(2,), dtype=dtype, zarr_format=version)
+    file = tmp_path / "a" / (".zarray" if version == 2 else "zarr.json")
+    file.write_text(json.dumps({**json.loads(file.read_bytes()), "fill_value": fill}))
+    with pytest.raises(UnknownFormatError, match="metadata is wrong"):
+        open_source(str(tmp_path / "a"), missing="fill")
+
+
 # Store objects ----------------------------------------------------------------------------------
 
 
@@ -566,7 +610,7 @@ def test_nothing_there(tmp_path: Path) -> None:
         ),
         ({"dtype": "|u1", "data_type": "uint8", "fill_value": 256}, "256 out of bounds"),
         ({"dtype": "<i4", "data_type": "int32", "fill_value": 1.5}, "of int32; got 1.5"),
-        ({"dtype": "<i4", "data_type": "int32", "fill_value": "Infinity"}, "infinity"),
+        ({"dtype": "<i4", "data_type": "int32", "fill_value": "Infinity"}, "Infinity"),
         ({"dtype": "f4", "data_type": {"name": "numpy.datetime64"}}, "scale_factor|byte order"),
         ({"dtype": "f4", "data_type": ["int32"]}, "with a name|byte order"),
     ],

@@ -5,7 +5,7 @@ specification 3.0, "Array metadata"). Version 2 has attributes only, in ``.zattr
 under ``_ARRAY_DIMENSIONS``, the convention of xarray ("Zarr Encoding Specification"), for which the
 array's fill value is the missing value. In version 3 that is an attribute, of floats in base64.
 
-Reading needs none of these, so errors in them are ignored.
+Reading needs no names and attributes, so errors in them are ignored.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
+
+from oocdata.engines.dtypes import is_small_float
 
 __all__ = ["fill_value_of", "level_names", "names_and_attributes"]
 
@@ -73,25 +75,34 @@ def level_names(attributes: Mapping[str, Any], level: str, ndim: int) -> tuple[s
 
 
 def fill_value_of(value: Any, dtype: np.dtype[Any]) -> Any:
-    """Return the fill value as a number; None if there is none, or an unknown one.
+    """Return the fill value as a number; None if there is none, or elements are no numbers.
+
+    Raises `ValueError` or `TypeError` for what is no number.
 
     Examples
     --------
-    >>> fill_value_of("NaN", np.dtype("f4")), fill_value_of([0, "Infinity"], np.dtype("c8"))
-    (nan, infj)
+    >>> fill_value_of("0x3fc00000", np.dtype("f4")), fill_value_of([0, "NaN"], np.dtype("c8"))
+    (1.5, nanj)
     """
+    if value is None or (dtype.kind in "SUVO" and not is_small_float(dtype)):
+        return None
     if dtype.kind == "c" and isinstance(value, list) and len(value) == 2:
-        parts = [_number(part) for part in value]
-        return None if None in parts else complex(*parts)
-    return _number(value)
+        part = np.dtype(f"f{dtype.itemsize // 2}")
+        return complex(*(_number(one, part) for one in value))
+    return _number(value, dtype)
 
 
-def _number(value: Any) -> Any:
-    if value in ("NaN", "Infinity", "-Infinity"):
-        return float(value)
-    if value == "NaT":  # the smallest integer, for dates (Zarr 2, "Fill value encoding")
+def _number(value: Any, dtype: np.dtype[Any]) -> Any:
+    """Return a number; version 3 has the bytes of a float in hexadecimal digits as well."""
+    if isinstance(value, int | float):
+        return value
+    if value == "NaT" and dtype == np.int64:  # a date (Zarr 2, "Fill value encoding")
         return np.iinfo(np.int64).min
-    return value if isinstance(value, int | float) else None
+    if dtype.kind in "biu":
+        return int(value)
+    if str(value).startswith("0x"):
+        return float(np.array(int(value, 16), f"u{dtype.itemsize}").view(dtype))
+    return float(value)
 
 
 def _decoded(value: Any, dtype: np.dtype[Any]) -> Any:

@@ -77,7 +77,9 @@ class ArrayMetadata:
         That of a compound or of bytes is in base64 (Zarr storage specification 2, "Fill value
         encoding").
         """
-        return _element(json.loads(self.fill_value), self.stored_dtype)
+        number = self.annotations.fill_value
+        fill = json.loads(self.fill_value)
+        return _element(fill, self.stored_dtype) if number is None else number
 
     @property
     def sharded(self) -> bool:
@@ -308,7 +310,9 @@ def _element(fill: Any, dtype: np.dtype[Any]) -> Any:
     if isinstance(fill, dict) and dtype.names:
         fields = {name: dtype[name] for name in dtype.names}
         return np.array(tuple(_element(fill[name], each) for name, each in fields.items()), dtype)
-    if dtype.kind in "SV" and isinstance(fill, str):
+    if dtype.kind in "mM":
+        return np.array(fill, dtype)
+    if dtype.kind in "SV" and isinstance(fill, str) and not is_small_float(dtype):
         stored = base64.b64decode(fill).ljust(dtype.itemsize, b"\0")
         return np.frombuffer(stored, dtype, 1)[0]
     if dtype.kind in "OU":
