@@ -238,11 +238,12 @@ def written_caches(folder: str | os.PathLike[str]) -> list[WrittenCache]:
             names = set(os.listdir(path)) - {_ABOUT}
             if not all(map(_ARRAY.fullmatch, names)):
                 continue
-            with open(os.path.join(folder, about), encoding="utf-8") as file:
-                text = file.read()
             node: dict[str, Any] = {"of": "elements of a dataset", "arrays": inf}
-            with suppress(ValueError, TypeError):  # damaged
-                node |= json.loads(text)
+            with (
+                open(os.path.join(folder, about), encoding="utf-8") as file,
+                suppress(ValueError, TypeError),  # damaged
+            ):
+                node |= json.load(file)
             files = [os.path.join(at, name) for at, _, each in os.walk(path) for name in each]
             status = {file: os.stat(file) for file in files}
             arrays = [each for file, each in status.items() if file.endswith(".npy")]

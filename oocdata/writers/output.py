@@ -10,6 +10,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from oocdata.errors import SourceError
+from oocdata.index import as_count
 from oocdata.writers.disk import write_json
 from oocdata.writers.lock import Lock
 from oocdata.writers.placement import Placement
@@ -70,7 +71,8 @@ class Output:
         try:
             with open(self._journal, encoding="utf-8") as file:
                 journal = json.load(file)
-            saved, done, placing = journal["about"], int(journal["done"]), int(journal["placing"])
+            saved, done = journal["about"], as_count("done", journal["done"], at_least=0)
+            placing = as_count("placing", journal["placing"], at_least=0)
             changed = [name for name, now in self._about.items() if saved.get(name) != now]
         except (ValueError, KeyError, TypeError, AttributeError):
             self.anew = "its journal is damaged"

@@ -190,10 +190,17 @@ def test_a_note_that_was_cut_off(tmp_path: Path, values: Any) -> None:
     assert (np.load(tmp_path / "b.npy") == values).all()
 
 
-@pytest.mark.parametrize("damaged", [b"\0\0\0", b"7", b'{"done": {}}', b""])
-def test_a_damaged_journal(tmp_path: Path, values: Any, damaged: bytes) -> None:
+@pytest.mark.parametrize(
+    "damaged",
+    [b"\0\0\0", b"7", b'{"done": {}}', b"", *({"done": x} for x in (float("inf"), -1, 0.5, "4"))],
+    ids=str,
+)
+def test_a_damaged_journal(tmp_path: Path, values: Any, damaged: Any) -> None:
     killed_after(2, tmp_path / "good.h5", tmp_path / "b.npy")
-    (tmp_path / f"b.npy{PARTIAL}" / "journal").write_bytes(damaged)
+    journal = tmp_path / f"b.npy{PARTIAL}" / "journal"
+    if isinstance(damaged, dict):
+        damaged = json.dumps({**json.loads(journal.read_bytes()), **damaged}).encode()
+    journal.write_bytes(damaged)
     done = convert(tmp_path / "good.h5", tmp_path / "b.npy")
     assert (done.resumed, done.anew) == (False, "its journal is damaged")
     assert (np.load(tmp_path / "b.npy") == values).all()

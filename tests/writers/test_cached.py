@@ -224,8 +224,8 @@ def test_a_damaged_unfinished_cache_is_begun_anew(
     elif damage == "other":
         np.save(made / "result.npy", np.zeros((40, 4)))
     else:
-        for text in ("", "{", "[]", "{}", "3", "\0"):
-            (place / "cache.json").write_text(text)
+        for text in (b"", b"{", b"[]", b"{}", b"3", b"\0", b"\xff"):
+            (place / "cache.json").write_bytes(text)
             assert [one.whole for one in cache_module.written_caches(tmp_path / "cache")] == [False]
     found = run(tmp_path, 1000)
     assert found.returncode == 0, found.stderr
