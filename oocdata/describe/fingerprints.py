@@ -95,7 +95,8 @@ def differences(saved: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     for name in {**saved, **now}:
         if any(name.startswith(f"{parent}.") for parent in differing):
             continue
-        was, is_ = saved.get(name, "not there"), now.get(name, "not there")
+        # As texts, because damaged ones may be anything.
+        was, is_ = str(saved.get(name, "not there")), str(now.get(name, "not there"))
         if was == is_ or _short(was) == _short(is_):
             continue
         hidden = was.startswith("#") and is_.startswith("#")

@@ -128,7 +128,7 @@ def load_split(path: str | os.PathLike[str], dataset: Dataset) -> Any:
             content = json.load(file)
         if content["kind"] != "split" or content["format"] != FORMAT:
             raise ValueError(f"it has format {content['format']!r}")
-        saved, parts = dict(content["of"]), content["parts"]
+        saved, parts = {**content["of"]}, content["parts"]
     except FileNotFoundError as error:
         raise MissingFileError("No such file.", path=place) from error
     except OSError as error:
@@ -145,7 +145,14 @@ def load_split(path: str | os.PathLike[str], dataset: Dataset) -> Any:
             f"a split must be loaded for the dataset that it was made of; {'; '.join(changes)} "
             f"({place!r}). Open it as it was then, or split anew."
         )
-    return Decoder((), _leaves(dataset)).decode(parts, "parts")
+    decoded = Decoder((), _leaves(dataset)).decode(parts, "parts")
+    try:
+        _check_datasets(decoded)
+    except ArgumentError as error:
+        raise DescriptionError(
+            f"{place!r} must be what oocdata.save_split writes; it is not: {error}"
+        ) from error
+    return decoded
 
 
 def _check_dataset(dataset: Any) -> None:

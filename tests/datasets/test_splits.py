@@ -539,6 +539,16 @@ def test_damaged_files_are_refused(tmp_path: Path):
         path.write_text(wrong)
         with pytest.raises(DescriptionError, match=r"what oocdata\.save_split writes"):
             ooc.load_split(path, view)
+    for wrong in (json.loads(text) | {"of": [["rows", "x"]]}, json.loads(text) | {"parts": "x"}):
+        path.write_text(json.dumps(wrong))
+        with pytest.raises(DescriptionError, match=r"what oocdata\.save_split writes"):
+            ooc.load_split(path, view)
+    for value in (7, None, {"a": 1}, 0.5):
+        found = json.loads(text)
+        found["of"]["elements"] = value
+        path.write_text(json.dumps(found))
+        with pytest.raises(RestoreError, match="`elements` was"):
+            ooc.load_split(path, view)
     for rows in ([5, 25, 1], [-1, 3, 1], "x"):
         found = json.loads(text)
         found["parts"][0]["rows"] = {"range": rows}
