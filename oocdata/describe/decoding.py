@@ -113,7 +113,7 @@ class Decoder:
             return partial(function, *arguments, **names)
         if tag == "object":
             path, fields = parts
-            kind = self._find(path)
+            kind = self._find(path, "oocdata")  # such as the function of `Stats.standardize`
             if not (isinstance(kind, type) and is_frozen(kind)):
                 raise ValueError(f"{path!r} is no frozen dataclass")
             return kind(**self.decode(fields, place))
@@ -164,14 +164,16 @@ class Decoder:
         self._opened[cache_key] = source
         return source
 
-    def _find(self, path: str) -> Any:
-        """Return the object of an import path, if an allowed module or package defines it.
+    def _find(self, path: str, *also: str) -> Any:
+        """Return the object of an import path, if a module or package that is allowed defines it.
 
         Objects that an allowed module merely imported are not allowed.
         """
         module, _, name = path.partition(":")
         try:
-            if not any(module == each or module.startswith(f"{each}.") for each in self._allow):
+            if not any(
+                module == each or module.startswith(f"{each}.") for each in (*self._allow, *also)
+            ):
                 raise ValueError(f"the module {module!r} is not allowed")
             value = attribute_at(import_module(module), name)
             if value is None:

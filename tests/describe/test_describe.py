@@ -509,6 +509,17 @@ def test_a_package_is_allowed_with_all_its_modules(tmp_path: Path) -> None:
             sent(loader, allow)
 
 
+def test_functions_of_the_package_need_no_permission(tmp_path: Path) -> None:
+    rows = npy(tmp_path)
+    loader = rows.map(ooc.stats(rows).standardize).batches(4)
+    assert_same_batches(loader, sent(loader, ()))
+    description = json.loads(as_json(loader))
+    for path in ("oocdata:stats", "oocdata.tools.stats.scaling:Scaling.inverse"):
+        _loader(description)["dataset"]["fn"] = {"import": path}
+        with pytest.raises(DescriptionError, match="is not allowed"):
+            from_json(description)
+
+
 def test_allow_must_be_a_list() -> None:
     with pytest.raises(DescriptionError, match="must be a list of modules"):
         from_json({"format": FORMAT, "loader": None}, allow="os")

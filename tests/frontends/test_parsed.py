@@ -334,7 +334,7 @@ class TestTraining:
         ]
         assert len({fingerprint(loader) for loader in loaders}) == 4
         for loader in loaders:
-            again = from_json(loader.describe(), allow=["oocdata"])
+            again = from_json(loader.describe())
             assert fingerprint(again) == fingerprint(loader)
             assert_same(again.batch(3)["n"], tf.constant(loader.batch(3)["n"]))
 
