@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.stacked import Part, Stacked, outer_axes, rows_text
 from oocdata.datasets.view import View
+from oocdata.engines.dtypes import can_hold
 from oocdata.engines.source import check_dtype
 from oocdata.errors import ArgumentError
 from oocdata.index import Selection, as_array, as_axes, is_all, is_iterable, same_selection
@@ -122,11 +123,11 @@ def _with_common_dtype(name: str, arguments: list[Any]) -> list[Part]:
         check_dtype(part.dtype)
     dtypes = [part.dtype for part, scalar in zip(parts, is_scalar, strict=True) if not scalar]
     scalars = [part for part, scalar in zip(arguments, is_scalar, strict=True) if scalar]
-    common = np.result_type(*dtypes, *scalars)
-    if common not in dtypes or not all(_can_represent(common, dtype) for dtype in dtypes):
+    common = _common_dtype(dtypes, scalars)
+    if common is None:
         raise ArgumentError(
             f"`{name}` must get parts of one dtype, or one of theirs must hold the numbers of all; "
-            f"got {', '.join(str(part.dtype) for part in parts)}. Convert some with .astype."
+            f"got {', '.join(map(str, (*dtypes, *scalars)))}. Convert some with .astype."
         )
     units = dict.fromkeys(part.unit or "none" for part in arguments if isinstance(part, View))
     if len(units) > 1 and common == np.int64:  # dates as stored
@@ -134,7 +135,18 @@ def _with_common_dtype(name: str, arguments: list[Any]) -> list[Part]:
             f"`{name}` must get dates of one unit; got {', '.join(units)}. Keep them side by side, "
             "ooc.zip(…), or save them in one unit."
         )
-    return [part.astype(common) for part in parts]
+    return [part if part.dtype == common else part.astype(common) for part in parts]
+
+
+def _common_dtype(dtypes: list[np.dtype[Any]], numbers: list[int | float]) -> np.dtype[Any] | None:
+    """Return the one of some dtypes that can represent the values of all, and numbers; or None."""
+    try:
+        common = np.result_type(*dtypes, *numbers)
+    except TypeError:  # such as text and numbers
+        return None
+    represents_all = all(_can_represent(common, dtype) for dtype in dtypes)
+    represents_all &= all(can_hold(common, number) for number in numbers)
+    return common if common in dtypes and represents_all else None
 
 
 def _can_represent(dtype: np.dtype[Any], other: np.dtype[Any]) -> bool:

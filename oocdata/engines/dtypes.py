@@ -1,6 +1,6 @@
-"""Handle the small floats of ml_dtypes, which TensorFlow depends on, by name.
+"""Name dtypes, also the small floats of ml_dtypes, which TensorFlow depends on.
 
-NumPy has no type string for them: their ``str`` is that of raw bytes, and they are saved as such.
+NumPy has no type string for these: their ``str`` is that of raw bytes, and they are saved as such.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.lib import format as npy_format
 from numpy.typing import DTypeLike
 
-__all__ = ["described_dtype", "dtype_text", "is_small_float", "named_dtype"]
+__all__ = ["can_hold", "described_dtype", "dtype_text", "is_small_float", "named_dtype"]
 
 _SMALL_FLOATS = ("bfloat16", "float8_e4m3fn")
 """Without float8_e5m2, whose type string NumPy writes but can't read, in arrays and in files."""
@@ -57,3 +57,24 @@ def dtype_text(dtype: np.dtype[Any]) -> str:
 def described_dtype(dtype: np.dtype[Any]) -> Any:
     """Return a dtype, also with fields, in the JSON form that `oocdata.open` takes."""
     return dtype.name if is_small_float(dtype) else npy_format.dtype_to_descr(dtype)
+
+
+def can_hold(dtype: np.dtype[Any], value: Any) -> bool:
+    """Return whether a dtype can represent a number, exactly or rounded to a float.
+
+    Examples
+    --------
+    >>> can_hold(np.dtype("u1"), 300), can_hold(np.dtype("f4"), 0.1)
+    (False, True)
+    """
+    try:
+        number = np.asarray(value)
+        if number.dtype.kind not in "biufc" or number.ndim:
+            return False
+        with np.errstate(all="ignore"):
+            converted = number.astype(dtype)
+        if dtype.kind in "fc" and np.can_cast(number.dtype, dtype, "same_kind"):
+            return bool(np.isfinite(converted) == np.isfinite(number))
+        return bool(np.array_equal(converted, number, equal_nan=True))
+    except (TypeError, ValueError, OverflowError):
+        return False

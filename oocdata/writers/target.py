@@ -12,7 +12,7 @@ import numpy as np
 from oocdata.errors import ArgumentError
 from oocdata.writers.codec import NONE, Codec, Format
 
-__all__ = ["Target", "can_hold", "format_by_suffix", "target_key"]
+__all__ = ["Target", "format_by_suffix", "target_key"]
 
 _SUFFIXES: dict[str, Format] = {".npy": "npy", ".h5": "hdf5", ".hdf5": "hdf5", ".zarr": "zarr"}
 
@@ -109,24 +109,3 @@ class Target:
         if self.shards is not None:
             return f"shards of {self.shards} holding chunks of {self.chunks}"
         return "contiguous, C order" if self.chunks is None else f"chunks of {self.chunks}"
-
-
-def can_hold(dtype: np.dtype[Any], fill: Any) -> bool:
-    """Return whether a dtype can represent a fill value, exactly or rounded to a float.
-
-    Examples
-    --------
-    >>> can_hold(np.dtype("u1"), 300), can_hold(np.dtype("f4"), 0.1)
-    (False, True)
-    """
-    try:
-        number = np.asarray(fill)
-        if number.dtype.kind not in "biufc" or number.ndim:
-            return False
-        with np.errstate(all="ignore"):
-            converted = number.astype(dtype)
-        if dtype.kind in "fc" and np.can_cast(number.dtype, dtype, "same_kind"):
-            return bool(np.isfinite(converted) == np.isfinite(number))
-        return bool(np.array_equal(converted, number, equal_nan=True))
-    except (TypeError, ValueError, OverflowError):
-        return False

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import re
 from pathlib import Path
 from typing import Any
 
 import h5py
+import ml_dtypes
 import numpy as np
 import pytest
 from boxes import check_boxes
@@ -295,6 +298,37 @@ def test_one_of_the_dtypes_must_hold_the_numbers_of_all() -> None:
         with pytest.raises(ArgumentError, match=r"one dtype.*Convert some with \.astype"):
             ooc.stack(parts)
     assert_array_equal(np.asarray(ooc.stack([i4.astype("f4"), f4])).dtype, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "part", "said"),
+    [
+        ("u1", 300, "got uint8, 300"),
+        ("u1", -1, "got uint8, -1"),
+        ("f2", 70000, "got float16, 70000"),
+        ("f4", 1e300, "got float32, 1e+300"),
+        ("S3", 2, "got |S3, 2"),
+        ("U3", 2.5, "got <U3, 2.5"),
+        ("f2", ooc.open(np.zeros(4, ml_dtypes.bfloat16)), "got float16, bfloat16"),
+    ],
+)
+def test_constants_and_dtypes_that_no_part_can_hold(dtype: str, part: Any, said: str) -> None:
+    view = ooc.open(np.zeros(4, dtype))
+    with pytest.raises(ArgumentError, match=re.escape(said)):
+        ooc.stack([view, part])
+
+
+def test_texts_of_one_dtype_are_stacked() -> None:
+    texts = np.array(["a", "bb", "ccc"]), np.array(["xxx", "", "ÿ"])
+    assert_array_equal(ooc.stack(list(map(ooc.open, texts))), np.stack(texts, axis=-1))
+
+
+def test_constants_that_a_part_can_hold() -> None:
+    for dtype, number in (("u1", 255), ("i8", 2**63 - 1), ("f4", 0.1), ("f2", math.inf)):
+        made = ooc.stack([ooc.open(np.zeros(4, dtype)), number])
+        assert made.dtype == dtype
+        assert made[2][1] == np.dtype(dtype).type(number)
+    assert np.isnan(ooc.stack([ooc.open(np.zeros(4, "f4")), math.nan])[2][1])
 
 
 def test_numbers_pass_through_the_dtype_of_the_part() -> None:
