@@ -29,7 +29,14 @@ def as_ids(name: str, values: Any, kinds: str = "biumMU", count: int | None = No
         if ids.dtype.kind in "TO" and all(isinstance(value, text) for value in ids.flat):
             ids = ids.astype(text)
     if ids.dtype.kind == "S":
-        ids = np.char.decode(ids, "utf-8")
+        try:
+            ids = np.char.decode(ids, "utf-8")
+        except UnicodeDecodeError as error:
+            at = ids.ravel().tolist().index(error.object)
+            raise ArgumentError(
+                f"`{name}` must be text in UTF-8; that at {at} is {error.object!r}. Decode it "
+                "first: np.char.decode(array, 'latin-1')."
+            ) from error
     if ids.ndim != 1 or ids.dtype.kind not in kinds or count not in (None, len(ids)):
         numbers = "numbers" if "f" in kinds else "whole numbers"
         accepted = {"i": numbers, "M": "dates (datetime64)", "U": "texts"}

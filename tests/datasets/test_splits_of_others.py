@@ -195,3 +195,15 @@ def test_images_given_as_groups_are_not_read() -> None:
     with pytest.raises(ArgumentError, match="`by` must have one value for each row; got <View"):
         ooc.open(np.arange(10)).split(0.5, 0.5, by=ooc.open(source))
     assert not source.reads
+
+
+def test_ids_that_are_not_utf_8_are_refused() -> None:
+    rows, ids = ooc.open(np.arange(3)), [b"ann", "Zo\u00eb".encode("latin-1"), b"ann"]
+    for call in (
+        lambda: ooc.balanced(ids),
+        lambda: rows.split(0.5, 0.5, by=np.array(ids)),
+        lambda: rows.split(0.5, 0.5, stratify=ooc.open(np.array(ids))),
+        lambda: ooc.join(rows, rows, on=(ids, ids)),
+    ):
+        with pytest.raises(ArgumentError, match=r"must be text in UTF-8; that at 1 is b'Zo\\xeb'"):
+            call()
