@@ -59,6 +59,11 @@ def ragged(
     (<Ragged: 3 rows of (any) int64>, array([13, 14, 15]), array([3, 0, 3]))
     """
     view = _open_whole("values", values)
+    if isinstance(view, Ragged):
+        raise ArgumentError(
+            f"`values` must be rows of one shape; got {view!r}, which has rows of unequal length "
+            "already."
+        )
     count = len(view)
     if (offsets is None) == (lengths is None):
         raise ArgumentError("`offsets` or `lengths` must be given, and not both.")

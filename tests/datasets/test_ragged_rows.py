@@ -127,6 +127,8 @@ def test_invalid_lengths_and_values() -> None:
         ooc.ragged(np.arange(15), lengths=[7, 7])
     with pytest.raises(ArgumentError, match="`values` must be an array, all of whose rows"):
         ooc.ragged([np.arange(2), np.arange(3)], lengths=[2, 3])
+    with pytest.raises(ArgumentError, match=r"`values` must be rows of one shape; got <Ragged: 2"):
+        ooc.ragged(ooc.ragged(np.arange(3), lengths=[1, 2]), lengths=[2])
     with pytest.raises(ArgumentError, match="must be given, and not both"):
         ooc.ragged(np.arange(15))
     with pytest.raises(ArgumentError, match="`offsets` must be whole numbers"):
