@@ -226,6 +226,6 @@ def as_dtype(argument: DTypeLike) -> np.dtype[Any]:
         dtype = named_dtype(argument)
     except (TypeError, ValueError) as error:
         raise ArgumentError(f"`dtype` must be a NumPy dtype; got {argument!r}.") from error
-    if dtype.kind in "SU":
+    if dtype.kind in "SUOmM":
         raise UnsupportedDtypeError(f"`dtype` must be one of numbers; got {dtype}.")
     return check_dtype(dtype)

@@ -430,3 +430,9 @@ def test_absent_chunks_of_texts_are_told(tmp_path: Path) -> None:
     with pytest.raises(MissingChunkError) as got:
         ooc.open(array, missing="error")
     assert got.value.rows == (6, 7, 8)
+
+
+@pytest.mark.parametrize("dtype", ["M8[s]", "m8[D]", object])
+def test_rows_become_no_dates_or_objects(dtype: Any) -> None:
+    with pytest.raises(UnsupportedDtypeError, match="`dtype` must be one of numbers; got"):
+        ooc.open(np.arange(3)).astype(dtype)
