@@ -98,11 +98,10 @@ def without_aliases(arrays: Iterable[NDArray[Any]]) -> list[NDArray[Any]]:
 
 
 def _leaf_arrays(batches: Sequence[Any], size: int, spec: ArraySpec) -> list[NDArray[Any]]:
-    if spec.form != "dense":
-        return composed_arrays(batches, size, spec)
-    array = _stack(batches, size, spec)
+    dense = spec.form == "dense"
+    arrays = [_stack(batches, size, spec)] if dense else composed_arrays(batches, size, spec)
     # Strings of TensorFlow are bytes.
-    return [np.char.encode(array, "utf-8") if array.dtype.kind == "U" else array]
+    return [np.char.encode(each, "utf-8") if each.dtype.kind == "U" else each for each in arrays]
 
 
 def composed_specs(spec: ArraySpec, length: int | None) -> list[ArraySpec]:
@@ -172,19 +171,24 @@ def _parts(
 def _stack_unequal(arrays: Sequence[NDArray[Any]], spec: ArraySpec) -> NDArray[Any]:
     """Stack arrays of different lengths; no copy if each begins a buffer of equal size."""
     whole = [array.base for array in arrays if isinstance(array.base, np.ndarray)]
-    if len(whole) == len(arrays) > 0 and all(
-        base.dtype == array.dtype
-        and base.shape == whole[0].shape
-        and base.shape[1:] == spec.shape
-        and base.ctypes.data == array.ctypes.data
-        for base, array in zip(whole, arrays, strict=True)
+    text = spec.dtype.kind == "U"  # is encoded, with what follows the rows
+    if (
+        len(whole) == len(arrays) > 0
+        and not text
+        and all(
+            base.dtype == array.dtype
+            and base.shape == whole[0].shape
+            and base.shape[1:] == spec.shape
+            and base.ctypes.data == array.ctypes.data
+            for base, array in zip(whole, arrays, strict=True)
+        )
     ):
         return _stack(whole, len(whole[0]), spec)
     longest = max(map(len, arrays), default=0)
     # `aligned_length` rounds the length up so that each step begins at an aligned address.
     copy = empty((len(arrays), aligned_length(longest), *spec.shape), spec.dtype)  # type: ignore[arg-type]
-    if spec.dtype.hasobject:
-        copy.fill(b"")  # TensorFlow takes no None
+    if spec.dtype.hasobject or text:
+        copy.fill("" if text else b"")  # TensorFlow takes no None
     for step, array in enumerate(arrays):
         copy[step, : len(array)] = array
     return copy

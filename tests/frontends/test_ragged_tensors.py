@@ -130,3 +130,11 @@ def test_names_in_any_order() -> None:
         assert made["tokens"].to_list() == expected
         assert_array_equal(made["label"], labels[own])
         assert_array_equal(tf.reduce_sum(tf.cast(made["mask"], tf.int64), 1), LENGTHS[own])
+
+
+def test_text_that_is_not_ascii() -> None:
+    words = np.array(["日本", "", "ü", "a𝄞", "wort", "z"] * 30)
+    rows = ooc.ragged(words, lengths=[3, 0, 7] * 18)
+    loader = rows.batches(4, shuffle=True)
+    found = [row.numpy().tolist() for batch in loader.to_tf() for row in batch]
+    assert found == [[word.encode() for word in row] for batch in loader.epoch(0) for row in batch]
