@@ -15,7 +15,7 @@ import numpy as np
 
 from oocdata.box import Extent, Ints, split_into_points
 from oocdata.datasets.dataset import Dataset
-from oocdata.datasets.request import ArrayRequest, Request, of_sources, stored_reads
+from oocdata.datasets.request import ArrayRequest, Request, singles_of, stored_reads
 from oocdata.engines.cache import cache
 from oocdata.engines.columns import is_sparse
 from oocdata.engines.gather.grid import covered_chunks
@@ -75,7 +75,7 @@ def chunks_of(requests: Iterable[ArrayRequest], *, exact: bool = False) -> Chunk
     reading where rows begin.
     """
     chunks: Chunks = {}
-    for request in of_sources(requests):
+    for request in singles_of(requests):
         boxes = stored_boxes(request.source, request.origins, request.extent)
         for source, origins, extent in _with_sparse_arrays(boxes) if exact else boxes:
             storage = source.storage()

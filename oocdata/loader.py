@@ -1,7 +1,7 @@
 """Define `Loader`, which maps (step, epoch) to a batch.
 
 A batch is a pure function of the loader's description, the step and the epoch. NumPy iteration,
-tf.data and Keras all read through `Loader.batch` and `Loader.run`. So a position to resume from is
+tf.data and Keras all read through `Loader.batch` and `Loader.read`. So a position to resume from is
 two integers, and sharding never changes what a global batch holds.
 """
 
@@ -321,7 +321,7 @@ class Loader(Epochs):
         (positions,) = steps.run(step, step + 1, epoch)
         return self.dataset.read(positions, Draw(self.seed, epoch, step, steps.lane, positions))
 
-    def run(self, run: Run) -> list[Batch]:
+    def read(self, run: Run) -> list[Batch]:
         """Read a run of steps at once.
 
         Parameters
@@ -336,9 +336,9 @@ class Loader(Epochs):
             alive.
         """
         if not self.dataset.is_remote:
-            return self.read(run)
+            return self.read_requested(run)
         with self.prefetched(run):
-            return self.read(run)
+            return self.read_requested(run)
 
     def prefetched(self, run: Run) -> AbstractContextManager[Sequence[Link]]:
         """Return a context manager that keeps a run's requests to stores in flight."""
@@ -351,8 +351,8 @@ class Loader(Epochs):
         draw = Draw(self.seed, run.epoch, run.start, self.steps.lane, positions)
         return self.dataset.requests(positions, draw)
 
-    def read(self, run: Run) -> list[Batch]:
-        """Read a run of steps whose bytes in stores have been requested; see `run`."""
+    def read_requested(self, run: Run) -> list[Batch]:
+        """Read a run of steps whose bytes in stores have been requested; see `read`."""
         dataset = self.dataset
         if not dataset.is_mapped:
             return batches_of(self._columns(run), dataset.spec)
@@ -362,7 +362,7 @@ class Loader(Epochs):
             positions = self.steps.positions(step, run.epoch)
             draw = Draw(self.seed, run.epoch, step, self.steps.lane, positions)
             if arrays is None:
-                batches.append(dataset.gather(positions, draw))
+                batches.append(dataset.read_requested(positions, draw))
             else:
                 batches.append(dataset.assemble(iter(next(arrays)), positions, draw))
         return batches
@@ -385,8 +385,8 @@ class Loader(Epochs):
         )  # fmt: skip
 
     def reader(self) -> Callable[[Run], list[Batch]]:
-        """Return the function that reads runs, in any order and from any thread: `run`."""
-        return self.run
+        """Return the function that reads runs, in any order and from any thread: `read`."""
+        return self.read
 
     def epoch(
         self, epoch: int, start: int = 0, *, parallel: int = 2, prefetch: int = 2

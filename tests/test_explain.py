@@ -247,10 +247,10 @@ def test_positions_of_small_rows_are_counted() -> None:
     loader = ooc.zip(view, view[::-1]).batches(256, shuffle="global")
     steps = min(loader.steps_together, 64)
     stated = loader.dataset.location_bytes(steps * 256)
-    loader.run(Run(0, 0, steps))  # fills the cache, which is not counted
+    loader.read(Run(0, 0, steps))  # fills the cache, which is not counted
     tracemalloc.start()
     try:
-        loader.run(Run(0, steps, 2 * steps))
+        loader.read(Run(0, steps, 2 * steps))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

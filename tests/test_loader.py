@@ -89,8 +89,8 @@ def test_calls_of_small_batches_that_are_read_together() -> None:
     rows = ooc.open(np.zeros((4096, 784), "u1"))
     loader = ooc.zip(rows, rows[:, :64]).batches(4, shuffle="global")
     assert loader.steps_together == 64
-    batches = loader.read(Run(0, 0, 64))
-    assert len(_calls_of(lambda: loader.read(Run(0, 1, 65)))) <= 7 * 64
+    batches = loader.read_requested(Run(0, 0, 64))
+    assert len(_calls_of(lambda: loader.read_requested(Run(0, 1, 65)))) <= 7 * 64
     assert len(_calls_of(lambda: stack_batches(batches, loader))) <= 5 * 64
 
 

@@ -96,7 +96,7 @@ def test_batches_of_any_size_share_a_read(size: int, dtype: str) -> None:
     loader = both.batches(size, shuffle="global", seed=5)
     together = loader.steps_together
     assert together > 8
-    batches = loader.run(Run(2, 3, 3 + together))
+    batches = loader.read(Run(2, 3, 3 + together))
     assert len(pixels.reads) == len(labels.reads) == 1
     for step, batch in enumerate(batches, start=3):
         for array, alone in zip(batch, loader.batch(step, 2), strict=True):
@@ -109,7 +109,7 @@ def test_batches_of_any_size_share_a_read(size: int, dtype: str) -> None:
 
 def test_a_kept_batch_keeps_its_own_memory() -> None:
     view = ooc.open(np.zeros((6400, 512)))  # 4 KiB a row
-    kept = [view.batches(16).run(Run(0, 0, 8))[3] for _ in range(3)]
+    kept = [view.batches(16).read(Run(0, 0, 8))[3] for _ in range(3)]
     for batch in kept:
         owner: Any = batch
         while type(owner) is np.ndarray:
@@ -252,7 +252,7 @@ def test_a_function_gets_one_batch_at_a_time(nested: bool) -> None:
 def test_a_run_reads_no_step_but_its_own() -> None:
     source = RecordingSource(np.arange(3200 * 8.0).reshape(3200, 8))
     loader = View.of(source).batches(16)
-    loader.run(Run(0, 3, 5))
+    loader.read(Run(0, 3, 5))
     assert_array_equal(np.concatenate(source.rows), np.arange(48, 80))
 
 

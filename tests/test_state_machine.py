@@ -630,7 +630,7 @@ class Chains(RuleBasedStateMachine):
         self, loader: ooc.Loader, epoch: int, start: int, data: st.DataObject
     ) -> list[Any]:
         stop = min(len(loader), start + data.draw(st.integers(1, 9), label="steps"))
-        return loader.run(Run(epoch, start, stop)) if start < stop else []
+        return loader.read(Run(epoch, start, stop)) if start < stop else []
 
     def _epoch(self, loader: ooc.Loader, epoch: int, start: int, data: st.DataObject) -> list[Any]:
         parallel = data.draw(st.sampled_from([1, 2, 4]), label="parallel")

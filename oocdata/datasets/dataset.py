@@ -22,7 +22,7 @@ from oocdata import registry
 from oocdata.blocks import ADDRESSABLE, AnyBlocks, typical_length
 from oocdata.box import Ints
 from oocdata.datasets.ids import as_ids
-from oocdata.datasets.request import ArrayRequest, Request, of_sources, prefetching
+from oocdata.datasets.request import ArrayRequest, Request, prefetching, singles_of
 from oocdata.datasets.spec import ArraySpec, Batch, Spec, leaves, map_tree
 from oocdata.datasets.splitting import Splitting
 from oocdata.engines.buffers import ALIGNMENT, empty
@@ -156,7 +156,7 @@ class Dataset(Described, Splitting, ABC):
 
     def boxes(self, positions: Ints) -> list[Request]:
         """Return the requests of single sources for the elements at positions; reads nothing."""
-        return of_sources(self.requests(positions, Draw()))
+        return singles_of(self.requests(positions, Draw()))
 
     def assemble(self, arrays: Iterator[NDArray[Any]], positions: Ints, draw: Draw) -> Batch:
         """Return the batch made of the arrays of `requests`, in the same order."""
@@ -256,8 +256,8 @@ class Dataset(Described, Splitting, ABC):
         with prefetching(requests):
             return self.assemble(map(_READ, requests), positions, draw)
 
-    def gather(self, positions: Ints, draw: Draw) -> Batch:
-        """Read without fetching ahead from stores; callers do that with `prefetching`."""
+    def read_requested(self, positions: Ints, draw: Draw) -> Batch:
+        """Read elements whose bytes in stores have been requested, by `prefetching`; see `read`."""
         return self.assemble(map(_READ, self.requests(positions, draw)), positions, draw)
 
     @cached_property

@@ -18,7 +18,7 @@ from numpy.typing import DTypeLike, NDArray
 from oocdata.box import Ints
 from oocdata.datasets.dataset import Draw
 from oocdata.datasets.joined_sources import JoinedSources
-from oocdata.datasets.request import ArrayRequest, Composite, Request, of_sources
+from oocdata.datasets.request import ArrayRequest, Composite, Request, singles_of
 from oocdata.datasets.view import View
 from oocdata.engines.buffers import Read, empty_parts
 from oocdata.errors import ArgumentError
@@ -123,7 +123,7 @@ class MultiArrayView(View):
 
     def requests(self, positions: Ints, draw: Draw) -> tuple[ArrayRequest, ...]:
         """Return the request for the rows at positions."""
-        (request,) = of_sources(super().requests(positions, draw))
+        (request,) = singles_of(super().requests(positions, draw))
         members = ((request, np.arange(len(positions))),)
         return (MultiArrayRequest(members, request.shape, request.dtype, self),)
 

@@ -13,7 +13,7 @@ from oocdata.box import Ints
 from oocdata.datasets.dataset import Draw
 from oocdata.datasets.map import Map
 from oocdata.datasets.ragged import RaggedBatch
-from oocdata.datasets.request import of_sources
+from oocdata.datasets.request import singles_of
 from oocdata.datasets.spec import Batch, Spec, leaves, spec_text
 from oocdata.engines.byte_rows import OBJECT_BYTES
 from oocdata.errors import MapError, location_text
@@ -88,7 +88,7 @@ class Parsed(Map):
 
     def _location(self, position: np.int64) -> str:
         """Return the file and row of a record, as other errors name them."""
-        (request,) = of_sources(self.source.requests(np.array([position]), Draw()))
+        (request,) = singles_of(self.source.requests(np.array([position]), Draw()))
         storage, row = request.source.storage(), int(request.origins[0, 0])
         part = int(np.searchsorted(storage.parts, row, side="right")) - 1
         names = storage.part_names or ((storage.path, storage.key),)

@@ -25,7 +25,7 @@ from oocdata.errors import ArgumentError
 from oocdata.threads import cached_property
 
 __all__ = [
-    "ArrayRequest", "Composite", "Placement", "Request", "of_sources", "prefetching",
+    "ArrayRequest", "Composite", "Placement", "Request", "prefetching", "singles_of",
     "stored_reads",
 ]  # fmt: skip
 
@@ -90,8 +90,8 @@ class ArrayRequest(ABC):
 
     @property
     @abstractmethod
-    def sources(self) -> tuple[Request, ...]:
-        """The requests of single sources that this one consists of."""
+    def singles(self) -> tuple[Request, ...]:
+        """The requests of one source each that this one consists of."""
 
     @property
     def nbytes(self) -> int:
@@ -164,7 +164,7 @@ class Request(ArrayRequest):
     placement: Placement
 
     @property
-    def sources(self) -> tuple[Request, ...]:
+    def singles(self) -> tuple[Request, ...]:
         """The request itself, in a tuple."""
         return (self,)
 
@@ -223,9 +223,9 @@ class Composite(ArrayRequest):
     dtype: np.dtype[Any]
 
     @property
-    def sources(self) -> tuple[Request, ...]:
-        """The requests of single sources of all members."""
-        return tuple(of_sources(request for request, _ in self.members))
+    def singles(self) -> tuple[Request, ...]:
+        """The requests of one source each of all members."""
+        return tuple(singles_of(request for request, _ in self.members))
 
     def read_to(self, out: NDArray[Any], places: Ints) -> None:
         """Read each member into its places in a larger batch."""
@@ -250,11 +250,11 @@ def stored_reads(requests: Iterable[ArrayRequest]) -> list[Fetch]:
     """Return what requests read from stores."""
     return [
         fetch
-        for request in of_sources(requests)
+        for request in singles_of(requests)
         for fetch in fetches(request.source, request.origins, request.extent)
     ]
 
 
-def of_sources(requests: Iterable[ArrayRequest]) -> list[Request]:
-    """Return the requests of single sources that requests consist of."""
-    return [one for request in requests for one in request.sources]
+def singles_of(requests: Iterable[ArrayRequest]) -> list[Request]:
+    """Return the requests of one source each that requests consist of."""
+    return [one for request in requests for one in request.singles]

@@ -80,7 +80,7 @@ class Readers:
                     loader = self.loader(description, opening)
                 run = Run(int(epoch), int(start), int(stop))
                 loader.positions(run.stop - 1, run.epoch)  # checks step and epoch
-                return stack_batches(loader.run(run), loader)
+                return stack_batches(loader.read(run), loader)
             except Exception as error:  # StopIteration would end the epoch silently
                 hint = _OTHER_FOLDER if isinstance(error, MissingFileError) else ""
                 raise RuntimeError(f"{type(error).__name__}: {error}{hint}") from error

@@ -254,7 +254,8 @@ class _Threads:
         self._read_run = loader.reader()
         self._prefetch: Prefetcher | None = None
         if isinstance(loader, Loader) and loader.dataset.is_remote:
-            self._read_run, self._prefetch = loader.read, Prefetcher(loader, pass_, number)
+            self._read_run = loader.read_requested
+            self._prefetch = Prefetcher(loader, pass_, number)
         self._release = reader.release_threads
         self._threads = [reader.acquire_threads()]  # none once they are released
         self._running: dict[int, None] = {}

@@ -50,7 +50,7 @@ def test_any_rows(
     each = np.split(native, np.cumsum(lengths)[:-1])
     both = ooc.zip(rows.pad(bounds, value=7, cut=True), rows.mask(bounds, cut=True))
     loader = both.batches(data.draw(st.integers(1, 5)), shuffle=True, bucket=(2, 6))
-    batches = loader.run(Run(epoch=1, start=0, stop=len(loader)))
+    batches = loader.read(Run(epoch=1, start=0, stop=len(loader)))
     assert len(batches) == len(loader) > 0
     for step, batch in enumerate(batches):
         wanted = expected([each[at] for at in loader.positions(step, 1)], tuple(bounds), 7)
@@ -70,7 +70,7 @@ def rows(tmp_path: Path) -> ooc.Ragged:
 @pytest.mark.parametrize("steps", [1, 3])
 def test_tensors_are_the_memory_that_was_read_into(rows: ooc.Ragged, steps: int) -> None:
     loader = rows.pad(BOUNDS).astype("f8").batches(20, shuffle=True, bucket=BOUNDS)
-    batches = loader.run(Run(epoch=0, start=0, stop=steps))
+    batches = loader.read(Run(epoch=0, start=0, stop=steps))
     values, counts = stack_batches(batches, loader)
     assert len(values) == steps
     for step, batch in enumerate(batches):

@@ -150,7 +150,7 @@ def test_any_members(
         same(x, at % len(rows), rows)
         assert_array_equal(label, owners[at % len(rows)])
     loader = nested.batches(data.draw(st.integers(1, 12)), shuffle=True)
-    batches = loader.run(Run(epoch=1, start=0, stop=len(loader)))
+    batches = loader.read(Run(epoch=1, start=0, stop=len(loader)))
     for step, (x, label) in enumerate(batches):
         at = loader.positions(step, 1) % len(rows)
         same(x, at, rows)
@@ -301,7 +301,7 @@ def test_padded_rows(tmp_path: Path) -> None:
         out[: len(row)] = row
     for whole, bucket in ((ooc.concat(pairs), bounds), (ooc.mix([(p, 1) for p in pairs]), None)):
         loader = whole.batches(16, shuffle=True, bucket=bucket)
-        batches = loader.run(Run(epoch=1, start=0, stop=len(loader)))
+        batches = loader.read(Run(epoch=1, start=0, stop=len(loader)))
         for step, batch in enumerate(batches):
             at = loader.positions(step, 1)
             width = bounds[np.searchsorted(bounds, lengths[at].max())]
@@ -347,7 +347,7 @@ def test_batches_take_no_more_than_is_counted(
         assert loader.explain().batch_bytes == loader.batch_bytes
         for steps in (1, 3):
             scratch.clear()
-            batches = loader.run(Run(epoch=0, start=0, stop=steps))
+            batches = loader.read(Run(epoch=0, start=0, stop=steps))
             taken = sum(
                 long.nbytes if long.base is None else long.base.nbytes
                 for batch in batches

@@ -93,7 +93,7 @@ def test_elements_are_those_of_each_part(tmp_path: Path, kind: str) -> None:
     loader = whole.batches(8, shuffle=True, seed=3)
     for step, batch in enumerate(loader.epoch(1)):
         same(batch, loader.positions(step, 1))
-    for step, batch in enumerate(loader.run(Run(0, 0, 2))):
+    for step, batch in enumerate(loader.read(Run(0, 0, 2))):
         same(batch, loader.positions(step, 0))
     together = ooc.concat([ooc.concat(parts[:2]), parts[2]])
     same(together.take(at), at)

@@ -138,7 +138,7 @@ def test_rows_of_a_run_are_one_read(rows: ooc.Ragged, monkeypatch: pytest.Monkey
         "read_ragged",
         lambda source, starts, *others: (calls.append(len(starts)), usual(source, starts, *others)),
     )
-    rows.batches(16).run(Run(epoch=0, start=0, stop=4))
+    rows.batches(16).read(Run(epoch=0, start=0, stop=4))
     assert calls == [64]
 
 
@@ -148,7 +148,7 @@ def test_tensors_are_the_memory_that_was_read_into(
     rows: ooc.Ragged, steps: int, dtype: str
 ) -> None:
     loader = rows.astype(dtype).batches(20, shuffle=True)
-    batches = loader.run(Run(epoch=0, start=0, stop=steps))
+    batches = loader.read(Run(epoch=0, start=0, stop=steps))
     values, splits = stack_batches(batches, loader)
     assert (len(values), splits.shape) == (steps, (steps, 21))
     for step, batch in enumerate(batches):
@@ -165,7 +165,7 @@ def test_batches_take_no_more_than_is_counted(rows: ooc.Ragged) -> None:
     assert loader.explain().batch_bytes == loader.batch_bytes
     assert largest * 12 * 3 <= loader.input_bytes(steps=3) * 1.0001 + 3 * 12 * 20 * 40
     for steps in (1, 3):
-        batches = loader.run(Run(epoch=0, start=0, stop=steps))
+        batches = loader.read(Run(epoch=0, start=0, stop=steps))
         assert sum(batch.values.base.nbytes for batch in batches) <= run_bytes(loader, steps)
     assert "rows of unequal length" in str(loader.explain())
 

@@ -44,7 +44,7 @@ def test_a_batch_is_the_same_dense_and_sparse(path: str) -> None:
 @pytest.mark.parametrize("steps", [1, 3])
 def test_tensors_are_the_memory_that_was_read_into(path: str, steps: int) -> None:
     loader = ooc.open(path, "X").sparse().batches(20, shuffle=True)
-    batches = loader.run(Run(epoch=0, start=0, stop=steps))
+    batches = loader.read(Run(epoch=0, start=0, stop=steps))
     indices, values, counts = stack_batches(batches, loader)
     assert len(values) == steps
     for step, batch in enumerate(batches):
@@ -235,7 +235,7 @@ def test_batches_take_no_more_than_is_counted(path: str, cut: slice) -> None:
     assert loader.explain().batch_bytes == loader.batch_bytes
     assert loader.input_bytes(steps=3) == 3 * 20 * longest * (4 + 4)  # as stored
     for steps in (1, 3):
-        batches = loader.run(Run(epoch=0, start=0, stop=steps))
+        batches = loader.read(Run(epoch=0, start=0, stop=steps))
         assert sum(x.indices.nbytes + x.values.nbytes for x, _ in batches) > 0
         taken = sum(
             array.nbytes if array.base is None else array.base.nbytes

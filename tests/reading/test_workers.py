@@ -122,7 +122,7 @@ class TestMemory:
         loader = view.next_frame().batches(10)
         run = Run(0, 2, 5)
         slot = np.zeros(run_bytes(loader, 3), np.uint8)
-        batches = loader.run(run)
+        batches = loader.read(run)
         answer = copy_to_slot(slot, batches)
         assert len(pickle.dumps(answer)) < 400  # only offsets, shapes and dtypes
         for places, batch in zip(answer, batches, strict=True):

@@ -188,7 +188,7 @@ def test_the_first_read_costs_what_was_said(
     said = loader.explain().fetching
     assert said is not None
     server.reset()
-    loader.run(Run(epoch=0, start=0, stop=1))
+    loader.read(Run(epoch=0, start=0, stop=1))
     assert server.requests == said.first.requests
     if said.first.exact:
         assert server.nbytes == said.first.nbytes
@@ -197,7 +197,7 @@ def test_the_first_read_costs_what_was_said(
     server.reset()
     together = loader.steps_together
     for step in range(0, len(loader), together):
-        loader.run(Run(epoch=0, start=step, stop=min(len(loader), step + together)))
+        loader.read(Run(epoch=0, start=step, stop=min(len(loader), step + together)))
     assert 0.4 * server.nbytes <= said.epoch.nbytes <= 2 * server.nbytes
     if said.epoch.exact:
         assert (server.requests, server.nbytes) == said.epoch[:2]

@@ -120,7 +120,7 @@ class _RemoteReader:
                 self._prefetch.close()
             self._prefetch = Prefetcher(self._loader, pass_, number, every)
         with self._prefetch.reading(number):
-            return self._loader.read(run)
+            return self._loader.read_requested(run)
 
 
 def copy_to_slot(slot: NDArray[np.uint8], batches: Sequence[Batch]) -> list[list[SlotArray]]:
