@@ -288,15 +288,13 @@ class ArrayCache:
     def __init__(self, slots: Slots, numbers: Sequence[range], piece_bytes: int) -> None:
         self.slots, self.nbytes, self.reading = slots, slots.nbytes, 0
         self._numbers, self._piece_bytes = tuple(numbers), piece_bytes
-        self.scratch_bytes, self.is_large = (
-            SCRATCH_FACTOR * piece_bytes,
-            slots.nbytes >= _UNCACHED_BYTES,
-        )
+        self.scratch_bytes = SCRATCH_FACTOR * piece_bytes
+        self.is_large = slots.nbytes >= _UNCACHED_BYTES
         self._firsts = np.array([own.start for own in numbers], np.int64)
         self._ends = np.cumsum([len(own) for own in numbers])
         self._shift = self._firsts - self._ends + [len(own) for own in numbers]
-        follow = (self._shift == self._shift[0]).all()  # as of files opened one after another
-        self._first = int(self._firsts[0]) if follow else 0
+        # The first number if one subtraction gives chunks (files opened one after another), else 0.
+        self._first = int(self._firsts[0]) if (self._shift == self._shift[0]).all() else 0
         self._by_first = self._firsts.argsort()
         self.chunks = int(self._ends[-1])
         self._arrays: tuple[ArrayCache, ...] = ()
@@ -312,13 +310,13 @@ class ArrayCache:
         joined._arrays = tuple(arrays)  # as long as they exist, their chunks may be cached
         return joined
 
-    def to_slots(self, chunks: Ints) -> Ints:
-        """Return the numbers of chunks in the slots."""
+    def numbers_of(self, chunks: Ints) -> Ints:
+        """Return the numbers by which the slots know chunks of this array."""
         shift = self._first or self._shift[self._ends.searchsorted(chunks, side="right")]
         return chunks + shift
 
-    def from_slots(self, numbers: Ints) -> Ints:
-        """Return the chunks that have numbers in the slots."""
+    def chunks_of(self, numbers: Ints) -> Ints:
+        """Return the chunks of this array that the slots know by numbers."""
         if self._first:
             return numbers - self._first
         firsts = self._firsts[self._by_first]
@@ -350,8 +348,8 @@ class ArrayCache:
         """Whether the cache has room for few of all chunks."""
         return self.chunks > _MANY_TIMES * self._room
 
-    def passes(self, chunks: Ints) -> bool:
-        """Return whether chunks that are about to be read are not worth caching.
+    def seldom_read_again(self, chunks: Ints) -> bool:
+        """Note that chunks are about to be read; return whether they are not worth caching.
 
         They are not if few of those read so far came again while they would have been cached: as in
         a shuffle of an array that outgrows the cache. Pictures of 560 KB then take 1 / 1.2 of the
@@ -380,7 +378,7 @@ class ArrayCache:
         chunks : ndarray of int64, shape (n,)
             Numbers of chunks of the array, in any order, repeats allowed.
         """
-        numbers = chunks + self._first if self._first else self.to_slots(chunks)
+        numbers = chunks + self._first if self._first else self.numbers_of(chunks)
         held = self.slots
         with held.cache.lock:
             slots = held.table[numbers & held.mask]
@@ -389,7 +387,7 @@ class ArrayCache:
             held.last_used[slots] = next(held.cache.clock)
             return Pin(slots, held.memory, held)
 
-    def find_or_load(self, chunks: Ints, decode: Decode, own_threads: bool = False) -> Pin | None:
+    def load_few(self, chunks: Ints, decode: Decode, own_threads: bool = False) -> Pin | None:
         """Pin chunks as `find` does, after decoding those not cached, if they are few.
 
         Returns None if they are many, or if others were evicted meanwhile. A block shuffle on lanes
@@ -397,7 +395,7 @@ class ArrayCache:
         Gathering chunk by chunk takes 1.3 times as long (rows of 4 KB, 410 MB in chunks of gzip or
         Zstandard, NumPy).
         """
-        absent = self.from_slots(self.slots.absent(self.to_slots(chunks)))
+        absent = self.chunks_of(self.slots.absent(self.numbers_of(chunks)))
         uncached = is_decoding() or holds_hdf5()  # then `load` does not cache
         if uncached or not 0 < len(absent) <= self.most // 2:
             return None
@@ -406,7 +404,7 @@ class ArrayCache:
 
     def missing(self, chunks: Ints) -> Ints:
         """Return those chunks that are neither cached nor being decoded."""
-        return chunks[self.slots.missing(self.to_slots(chunks))]
+        return chunks[self.slots.missing(self.numbers_of(chunks))]
 
     def load(self, chunks: Sequence[int], decode: Decode, own_threads: bool = False) -> Pin:
         """Pin chunks, after decoding those not cached.
@@ -434,9 +432,9 @@ class ArrayCache:
 
         def decode_numbers(numbers: list[int], slots: list[int], memory: NDArray[np.uint8]) -> None:
             with scratch(self.scratch_bytes * len(slots)):
-                decode(self.from_slots(np.array(numbers)).tolist(), slots, memory)
+                decode(self.chunks_of(np.array(numbers)).tolist(), slots, memory)
 
-        numbers = self.to_slots(np.array(chunks, np.int64)).tolist()
+        numbers = self.numbers_of(np.array(chunks, np.int64)).tolist()
         return self.slots.load(numbers, decode_numbers, own_threads)
 
 

@@ -19,7 +19,7 @@ from oocdata.box import Extent, Ints, covered_positions
 from oocdata.engines.cache import ArrayCache, cache
 from oocdata.engines.decoding import run_tasks
 from oocdata.engines.gather.grid import c_strides, chunk_groups, covered_chunks
-from oocdata.engines.gather.rows import read_rows, row_plan
+from oocdata.engines.gather.rows import plan_for, read_rows
 from oocdata.engines.parts import JoinedParts
 from oocdata.engines.planned import missing_chunks
 from oocdata.engines.prefetch import Fetch
@@ -185,7 +185,7 @@ class Chunked:
         try:
             self.reader.check()
             if not (self.cached.is_large and self._read_uncached(origins, extent, out, places)):
-                plan = row_plan(self, origins, extent)
+                plan = plan_for(self, origins, extent)
                 if plan is not None:
                     read_rows(self, plan, origins, extent, out, places)
                 else:

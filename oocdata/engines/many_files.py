@@ -114,7 +114,7 @@ class UniformFiles:
         if (owners == owners[0]).all():
             return False
         plan = array.plan(extent, out)
-        if plan.parts is not None or not plan.direct:
+        if plan.slabs is not None or not plan.direct:
             return False
         order = owners.argsort(kind="stable")
         owners, origins = owners[order], origins[order]

@@ -58,8 +58,8 @@ class Plan:
         Offsets of the runs from the first number of the box.
     strides : tuple of int
         Strides of a box in memory, in bytes.
-    parts : (int, int) or None
-        An axis and a length, if a box is so large that it is read in parts.
+    slabs : (int, int) or None
+        Axis along which a box is cut, and length of the slabs, if it is too large for one read.
     inner : tuple of int
         Axes from the fastest in storage to the slowest, without those of length 1.
     """
@@ -71,7 +71,7 @@ class Plan:
     file_offsets: Ints
     memory_offsets: Ints
     strides: tuple[int, ...]
-    parts: tuple[int, int] | None
+    slabs: tuple[int, int] | None
     inner: tuple[int, ...]
 
     def runs(
@@ -79,7 +79,7 @@ class Plan:
         origins: Ints,
         extent: Extent,
         steps: Ints,
-        places: Ints,
+        addresses: Ints,
         chunks: ChunkOffsets | None = None,
     ) -> tuple[Ints, Ints, Ints | int, Ints | None]:
         """Return the runs of bytes of boxes.
@@ -90,13 +90,13 @@ class Plan:
         extent : Extent
         steps : ndarray of int64, shape (N,)
             Strides of the array in the file, in bytes, within a chunk.
-        places : ndarray of int64, shape (n,)
+        addresses : ndarray of int64, shape (n,)
             Address of each box in memory.
         chunks : ChunkOffsets, optional
 
         Returns
         -------
-        starts, places : ndarray of int64, shape (runs,)
+        starts, addresses : ndarray of int64, shape (runs,)
             Offsets from the first byte of the array in the file, and addresses in memory.
         lengths : ndarray of int64 or int
         boxes : ndarray of int64, shape (runs,), or None
@@ -108,12 +108,12 @@ class Plan:
             shape = np.array(chunks.chunk_shape)
             crossing = (origins % shape + extent.spans > shape).any(axis=0)
             if crossing.any():
-                return self._split(chunks, shape, crossing, origins, extent, steps, places)
-            starts = _addresses(chunks, origins, shape, steps)
+                return self._split(chunks, shape, crossing, origins, extent, steps, addresses)
+            starts = _offsets_in_chunks(chunks, origins, shape, steps)
         if self.file_offsets.size > 1:
             starts = (starts[:, None] + self.file_offsets).ravel()
-            places = (places[:, None] + self.memory_offsets).ravel()
-        return starts, places, self.run, None
+            addresses = (addresses[:, None] + self.memory_offsets).ravel()
+        return starts, addresses, self.run, None
 
     def _split(
         self,
@@ -123,7 +123,7 @@ class Plan:
         origins: Ints,
         extent: Extent,
         steps: Ints,
-        places: Ints,
+        addresses: Ints,
     ) -> tuple[Ints, Ints, Ints | int, Ints]:
         """Return the runs of boxes some of which cross chunks; see `runs`.
 
@@ -147,7 +147,7 @@ class Plan:
         for axis in reversed(outer):
             count = extent.lengths[axis]
             along = np.arange(count)
-            places = (places[:, None] + along * self.strides[axis]).ravel()
+            addresses = (addresses[:, None] + along * self.strides[axis]).ravel()
             boxes, origins = np.repeat(boxes, count), np.repeat(origins, count, axis=0)
             origins[:, axis] += np.tile(along * extent.strides[axis], len(origins) // count)
         lengths: Ints | int = run
@@ -159,14 +159,14 @@ class Plan:
             low, high = np.maximum(first, border), np.minimum(first + count, border + chunk)
             inside = high > low
             at = inside.nonzero()[0]
-            places = places[at] + ((low - first) * unit)[inside]
+            addresses = addresses[at] + ((low - first) * unit)[inside]
             boxes, origins, lengths = boxes[at], origins[at], ((high - low) * unit)[inside]
             origins[:, cut] = low[inside]
-        return _addresses(chunks, origins, shape, steps), places, lengths, boxes
+        return _offsets_in_chunks(chunks, origins, shape, steps), addresses, lengths, boxes
 
 
-def _addresses(chunks: ChunkOffsets, origins: Ints, shape: Ints, steps: Ints) -> Ints:
-    """Return the byte offsets of positions in an array that is stored in chunks."""
+def _offsets_in_chunks(chunks: ChunkOffsets, origins: Ints, shape: Ints, steps: Ints) -> Ints:
+    """Return the byte offsets in the file of positions of an array that is stored in chunks."""
     numbers, within = np.divmod(origins, shape)
     offsets: Ints = chunks.offsets(numbers) + within.dot(steps)
     return offsets
@@ -236,14 +236,14 @@ def plan_box(
     if direct and memory is not None:
         in_memory, nbytes = memory, size
     from_file, from_memory = [steps[axis] for axis in outer], [in_memory[axis] for axis in outer]
-    parts = None
+    slabs = None
     runs = prod(lengths[axis] for axis in outer)
     most = _MOST_BYTES if direct else _SCRATCH_BYTES
     excess = max(runs / _MOST_RUNS, 0 if direct else nbytes / most)
     if excess > 1 and axes:
         axis = axes[-1]
-        parts = axis, max(1, int(lengths[axis] / excess))
-        outer = from_file = from_memory = []  # the parts have tables of their own
+        slabs = axis, max(1, int(lengths[axis] / excess))
+        outer = from_file = from_memory = []  # the slabs have tables of their own
     return Plan(
         direct,
         max(1, min(most // nbytes, _MOST_RUNS // runs)),
@@ -252,7 +252,7 @@ def plan_box(
         _offsets(outer, lengths, from_file),
         _offsets(outer, lengths, from_memory),
         in_memory,
-        parts,
+        slabs,
         tuple(axes),
     )
 

@@ -95,6 +95,6 @@ def missing_chunks(array: ArrayCache, chunks: Ints) -> Ints:
     planned = _plan.get()
     if planned is None:
         return array.missing(chunks)
-    numbers, slots = array.to_slots(chunks).tolist(), id(array.slots)
+    numbers, slots = array.numbers_of(chunks).tolist(), id(array.slots)
     missing = planned.load({(slots, number): array.nbytes for number in numbers})
-    return array.from_slots(np.array([number for _, number in missing], np.int64))
+    return array.chunks_of(np.array([number for _, number in missing], np.int64))

@@ -133,8 +133,8 @@ class Strided(WithStorage):
         if boxes > plan.boxes and opened.number < 0:  # in a store: in the order of the requests
             order = origins.dot(self.steps).argsort(kind="stable")
             origins, places = origins[order], order if places is None else places[order]
-        if plan.parts is not None:
-            self._read_parts(plan.parts, origins, extent, out, places)
+        if plan.slabs is not None:
+            self._read_slabs(plan.slabs, origins, extent, out, places)
             return
         if not plan.direct:
             self._read_through(opened, plan, origins, extent, out, places)
@@ -257,20 +257,20 @@ class Strided(WithStorage):
             else:
                 out[places[region]] = read
 
-    def _read_parts(
+    def _read_slabs(
         self,
-        parts: tuple[int, int],
+        slabs: tuple[int, int],
         origins: Ints,
         extent: Extent,
         out: NDArray[Any],
         places: Ints | None,
     ) -> None:
-        """Read large boxes in parts, cut along one axis."""
-        axis, length = parts
+        """Read boxes that are too large for one read in slabs, cut along one axis."""
+        axis, length = slabs
         for start in range(0, extent.lengths[axis], length):
             stop = min(start + length, extent.lengths[axis])
-            moved, part, region = slice_boxes(origins, extent, axis, start, stop)
-            self.read_to(moved, part, out[region], places)
+            moved, slab, region = slice_boxes(origins, extent, axis, start, stop)
+            self.read_to(moved, slab, out[region], places)
 
     def _fill(
         self,

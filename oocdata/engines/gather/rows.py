@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from oocdata.engines.chunked import Chunked
     from oocdata.engines.slots import Pin
 
-__all__ = ["read_rows", "row_plan"]
+__all__ = ["plan_for", "read_rows"]
 
 _FEW_CUT = 8
 """Boxes of small rows are located as a whole if at most one in this many is cut by chunks."""
@@ -26,7 +26,7 @@ of 4 bytes take 1 / 4.5 of the processor's time by NumPy iteration, of 16 x 16 i
 1 / 1.8, and the points of rows so small would take several times the memory of the boxes."""
 
 
-def row_plan(array: Chunked, origins: Ints, extent: Extent) -> RowPlan | None:
+def plan_for(array: Chunked, origins: Ints, extent: Extent) -> RowPlan | None:
     """Return a plan to gather boxes by rows; None if copying pieces is faster."""
     lengths, axes = extent.lengths, len(array.shape)
     while axes > 1 and lengths[axes - 1] == array.shape[axes - 1]:
@@ -101,7 +101,7 @@ def _read_boxes(
 
 def _load_few(array: Chunked, chunks: Ints) -> Pin | None:
     """Pin chunks, repeats allowed, if nearly all are cached; else return None."""
-    return array.cached.find_or_load(chunks, array.decode, array.own_threads)
+    return array.cached.load_few(chunks, array.decode, array.own_threads)
 
 
 def _read_columns(

@@ -30,7 +30,7 @@ def suits_uncached(array: Chunked, origins: Ints, extent: Extent, out: NDArray[A
         and out.dtype == array.dtype
         and out[0][first].flags.c_contiguous
         and not (is_decoding() or holds_hdf5() or array.storage().is_remote)
-        and array.cached.passes(_chunks_of(array, origins, extent) @ array.steps)
+        and array.cached.seldom_read_again(_chunks_of(array, origins, extent) @ array.steps)
     )
 
 
