@@ -154,13 +154,13 @@ class Pool:
 
     Parameters
     ----------
-    idle_bytes : int, optional
-        Bytes that the pool may keep idle; by default `oocdata.memory.batch_share`, plus the share
-        of the chunk cache while that is empty.
+    share : callable
+        Returns the bytes that the pool may keep idle; with ``cached=False``, while no chunk is
+        cached.
 
     Examples
     --------
-    >>> pool = Pool(1 << 20)
+    >>> pool = Pool()
     >>> first = pool.empty((4, 3), np.float32)
     >>> address = first.ctypes.data
     >>> address % ALIGNMENT
@@ -170,8 +170,8 @@ class Pool:
     True
     """
 
-    def __init__(self, idle_bytes: int | None = None) -> None:
-        self._idle_bytes = idle_bytes
+    def __init__(self, share: Callable[..., int] = batch_share) -> None:
+        self._share = share
         self._reset()
 
     def _reset(self) -> None:
@@ -179,7 +179,7 @@ class Pool:
         self._lock = threading.RLock()
         # By size, the size freed most recently at the end.
         self._idle: dict[int, list[_Block]] = {}
-        self._idle_bytes_now = 0
+        self._idle_bytes = 0
         # Blocks in use, and those of which arrays were freed since the last collection.
         self._in_use: set[_Block] = set()
         self._changed: dict[_Block, Any] = {}
@@ -282,7 +282,7 @@ class Pool:
                 block = _Block(size)
             else:
                 block = blocks.pop()
-                self._idle_bytes_now -= block.nbytes
+                self._idle_bytes -= block.nbytes
                 if block.nbytes > max(_MAX_WASTE * size, size + _MIN_SHRINK_BYTES):
                     block.shrink(size)
         # Called by any thread that frees an array, and by the collector: in C, without a lock.
@@ -304,17 +304,15 @@ class Pool:
         if size > _MIN_SHRINK_BYTES:
             self._free(size, [n for n in self._idle if n < size])
         # Blocks of any size, also much larger ones of a loader that is no longer in use.
-        mapped = self._idle_bytes_now + sum(block.nbytes for block in list(self._in_use))
+        mapped = self._idle_bytes + sum(block.nbytes for block in list(self._in_use))
         self._free(mapped + size - self._most_bytes(), list(self._idle))
         return None
 
     def _most_bytes(self) -> int:
         """Return the bytes that may be idle, and those that may be mapped before idle ones go."""
-        if self._idle_bytes is None:
-            # While no chunk is cached, batches may use that share too: with fresh memory for each
-            # batch of 96 MiB, `to_tf` took 2.4 times as long, and 1.6 times the processor time.
-            return batch_share(cached=account().cached() > 0)
-        return self._idle_bytes
+        # While no chunk is cached, batches may use that share too: with fresh memory for each batch
+        # of 96 MiB, `to_tf` took 2.4 times as long, and 1.6 times the processor time.
+        return self._share(cached=account().cached() > 0)
 
     def _free(self, nbytes: int, sizes: list[int]) -> None:
         """Free idle blocks of the given sizes, until `nbytes` are free or none is left."""
@@ -322,7 +320,7 @@ class Pool:
             blocks = self._idle[size]
             while blocks and nbytes > 0:
                 nbytes -= blocks.pop().nbytes
-                self._idle_bytes_now -= size
+                self._idle_bytes -= size
 
     def _collect(self) -> None:
         """Recycle blocks that are free, and return free pages beside arrays that are kept for long.
@@ -357,25 +355,23 @@ class Pool:
 
     def _recycle(self, block: _Block) -> None:
         """Keep a free block for reuse, if there is room."""
-        most = batch_share() if self._idle_bytes is None else self._idle_bytes
-        if self._idle_bytes_now + block.nbytes > most:
+        most = self._share()
+        if self._idle_bytes + block.nbytes > most:
             most = self._most_bytes()
         if block.nbytes > most:
             return
         blocks = self._idle.pop(block.nbytes, [])
         self._idle[block.nbytes] = blocks
         blocks.append(block)
-        self._idle_bytes_now += block.nbytes
-        if self._idle_bytes_now > most:  # sizes no longer in use make room for those in use
-            self._free(self._idle_bytes_now - most, list(self._idle))
+        self._idle_bytes += block.nbytes
+        if self._idle_bytes > most:  # sizes no longer in use make room for those in use
+            self._free(self._idle_bytes - most, list(self._idle))
 
     def trim(self) -> None:
         """Free idle blocks that exceed the share of batches, to make room for cached chunks."""
         with self._lock:
             self._collect()
-            most = batch_share() if self._idle_bytes is None else self._idle_bytes
-            if self._idle_bytes_now > most:
-                self._free(self._idle_bytes_now - most, list(self._idle))
+            self._free(self._idle_bytes - self._share(), list(self._idle))
 
 
 def side_by_side(arrays: Sequence[NDArray[Any]]) -> NDArray[Any] | None:

@@ -26,10 +26,15 @@ SHAPES = [(1,), (3, 5), (64, 3, 50, 50), (1000,), (7, 0, 3), (0,), (1, 1)]
 DTYPES = ["?", "i1", "u2", "i4", "u8", "f2", "f4", "f8", "c8", "c16"]
 
 
+def pool_of(nbytes: int) -> Pool:
+    """Return a pool that may keep so many bytes idle."""
+    return Pool(lambda cached=True: nbytes)
+
+
 @pytest.mark.parametrize("shape", [*SHAPES, (np.int64(3), np.int32(4))], ids=str)
 def test_arrays_are_aligned_contiguous_and_writable(shape: tuple[int, ...]):
     for dtype in DTYPES:
-        array = Pool(1 << 20).empty(shape, dtype)
+        array = pool_of(1 << 20).empty(shape, dtype)
         assert array.shape == shape
         assert array.dtype == np.dtype(dtype)
         assert array.flags.c_contiguous
@@ -47,11 +52,11 @@ def address_of(pool: Pool, shape: tuple[int, ...] = (1000,), dtype: str = "f8") 
 def idle(pool: Pool) -> int:
     """Return the idle bytes after a collection."""
     pool._collect()
-    return pool._idle_bytes_now
+    return pool._idle_bytes
 
 
 def test_a_block_is_recycled_when_its_array_is_freed():
-    pool = Pool(1 << 20)
+    pool = pool_of(1 << 20)
     pool.empty((1000,), "f8")[:] = 7
     assert (pool.empty((1000,), "f8") == 7).all()  # memory fresh from the kernel is zero
     pool.empty((500, 4), "f4")[:] = 3  # the same bytes in another shape
@@ -77,7 +82,7 @@ def test_a_block_is_recycled_when_its_array_is_freed():
     ],
 )
 def test_a_block_is_not_reused_while_it_is_referenced(hold: Any):
-    pool = Pool(1 << 20)
+    pool = pool_of(1 << 20)
     array = pool.empty((1000,), "f8")
     array[:] = np.arange(1000)
     address = array.ctypes.data
@@ -94,7 +99,7 @@ def test_a_block_is_not_reused_while_it_is_referenced(hold: Any):
 
 
 def test_a_reference_cycle_keeps_its_block_until_collected():
-    pool = Pool(1 << 20)
+    pool = pool_of(1 << 20)
     array = pool.empty((1000,), "f8")
     address = array.ctypes.data
     cycle: list[Any] = [array]
@@ -106,7 +111,7 @@ def test_a_reference_cycle_keeps_its_block_until_collected():
 
 
 def test_no_two_arrays_ever_share_memory():
-    pool = Pool(1 << 22)
+    pool = pool_of(1 << 22)
     rng = random.Random(5)
     alive: list[tuple[np.ndarray, int]] = []
     for number in range(2000):
@@ -121,7 +126,7 @@ def test_no_two_arrays_ever_share_memory():
 
 def test_a_block_noted_late_is_allocated_once():
     """Another thread may free the last array, and note it, during the collection."""
-    pool = Pool(1 << 20)
+    pool = pool_of(1 << 20)
     pool.empty((1000,), "f8")
     (block,) = pool._changed
     for _ in range(2):
@@ -134,7 +139,7 @@ def test_a_block_noted_late_is_allocated_once():
 
 
 def test_threads_never_share_batches():
-    pool = Pool(1 << 22)
+    pool = pool_of(1 << 22)
     start = threading.Barrier(8)
 
     def work(seed: int) -> None:
@@ -172,18 +177,18 @@ def test_no_batch_changes_after_it_was_returned():
 
 
 def test_idle_memory_is_bounded():
-    pool = Pool(3 * mmap.PAGESIZE)
+    pool = pool_of(3 * mmap.PAGESIZE)
     arrays = [pool.empty((mmap.PAGESIZE,), "u1") for _ in range(10)]
     del arrays
     assert idle(pool) == 3 * mmap.PAGESIZE
     blocks = [block for blocks in pool._idle.values() for block in blocks]
-    assert sum(block.nbytes for block in blocks) == pool._idle_bytes_now
-    assert Pool(0).empty((10,), "f4").shape == (10,)
+    assert sum(block.nbytes for block in blocks) == pool._idle_bytes
+    assert pool_of(0).empty((10,), "f4").shape == (10,)
 
 
 def test_a_shorter_read_reuses_blocks_of_longer_reads():
     """Otherwise the last read of an epoch would take as many blocks as are in flight."""
-    pool = Pool(1 << 28)
+    pool = pool_of(1 << 28)
     pages = 16 * mmap.PAGESIZE
 
     def addresses(size: int) -> set[int]:
@@ -204,7 +209,7 @@ def test_a_shorter_read_reuses_blocks_of_longer_reads():
 @pytest.mark.parametrize("seed", range(4))
 def test_mapped_memory_is_bounded_by_the_maximum_in_use(seed: int):
     """Sparse batches differ in size; idle blocks make room for blocks in use."""
-    rng, pages, pool = random.Random(seed), 16 * mmap.PAGESIZE, Pool(1 << 30)
+    rng, pages, pool = random.Random(seed), 16 * mmap.PAGESIZE, pool_of(1 << 30)
     arrays: list[Any] = []
     most = 0
     for _ in range(500):
@@ -218,7 +223,7 @@ def test_mapped_memory_is_bounded_by_the_maximum_in_use(seed: int):
 
 
 def test_unused_sizes_do_not_keep_new_ones_from_being_recycled():
-    pool = Pool(8 * mmap.PAGESIZE)
+    pool = pool_of(8 * mmap.PAGESIZE)
     arrays = [pool.empty((mmap.PAGESIZE,), "u1") for _ in range(8)]
     del arrays
     assert idle(pool) == 8 * mmap.PAGESIZE
@@ -232,7 +237,7 @@ def test_unused_sizes_do_not_keep_new_ones_from_being_recycled():
 
 def test_idle_blocks_of_another_size_make_room_for_new_ones():
     """Idle blocks of 8 MiB had stayed beside the small ones of the next loader."""
-    pool = Pool(64 * mmap.PAGESIZE)
+    pool = pool_of(64 * mmap.PAGESIZE)
     large = [pool.empty((32 * mmap.PAGESIZE,), "u1") for _ in range(2)]
     del large
     assert idle(pool) == 64 * mmap.PAGESIZE
@@ -247,8 +252,7 @@ def test_idle_blocks_of_another_size_make_room_for_new_ones():
 def test_batches_are_recycled_in_the_unused_share_of_chunks(monkeypatch: pytest.MonkeyPatch):
     """Otherwise each large batch would be fresh memory."""
     monkeypatch.setattr(account(), "cached", lambda: chunks)
-    monkeypatch.setattr(buffers, "batch_share", lambda cached=True: (4 if cached else 12) << 20)
-    pool = Pool()
+    pool = Pool(lambda cached=True: (4 if cached else 12) << 20)
 
     def idle_after(number: int) -> int:
         arrays = [pool.empty((3 << 20,), "u1") for _ in range(number)]
@@ -264,7 +268,7 @@ def test_batches_are_recycled_in_the_unused_share_of_chunks(monkeypatch: pytest.
     del again
     chunks = 1
     pool.trim()
-    assert pool._idle_bytes_now >> 20 == 3
+    assert pool._idle_bytes >> 20 == 3
     assert idle_after(4) == 3
 
 
@@ -344,7 +348,7 @@ def test_arrays_of_separate_blocks_are_not_joined():
 
 
 def test_arrays_side_by_side_are_joined():
-    pool = Pool(1 << 24)
+    pool = pool_of(1 << 24)
     shapes = [(4, 16)] * 3 + [(2, 16)]
     _, parts = pool.empty_parts(shapes, "f4")
     for number, part in enumerate(parts):
@@ -408,7 +412,7 @@ def test_each_part_is_aligned() -> None:
 
 
 def test_a_block_is_recycled_when_its_last_part_is_freed() -> None:
-    pool = Pool(1 << 24)
+    pool = pool_of(1 << 24)
     whole, parts = pool.empty_parts([(mmap.PAGESIZE,)] * 4, "u1")
     assert whole is not None
     address = whole.ctypes.data
@@ -424,7 +428,7 @@ def test_a_block_is_recycled_when_its_last_part_is_freed() -> None:
 
 
 def test_pages_of_batches_used_in_turn_are_never_returned() -> None:
-    pool = Pool(1 << 24)
+    pool = pool_of(1 << 24)
     pool.empty_parts([(mmap.PAGESIZE,)] * 8, "u1")[1][0][...] = 1
     for _ in range(5):
         whole, parts = pool.empty_parts([(mmap.PAGESIZE,)] * 8, "u1")
@@ -438,7 +442,7 @@ def test_pages_of_batches_used_in_turn_are_never_returned() -> None:
 
 def test_parts_of_one_read_are_freed_in_any_order() -> None:
     """Pairs are two blocks of one read; a list drops its last part first."""
-    pool = Pool(1 << 24)
+    pool = pool_of(1 << 24)
     read = Read()
     first, second = (pool.empty_parts([(mmap.PAGESIZE,)] * 8, "u1", read) for _ in range(2))
     assert first[0] is not None
@@ -454,7 +458,7 @@ def test_parts_of_one_read_are_freed_in_any_order() -> None:
 
 def test_reads_are_used_in_another_order_than_they_began() -> None:
     """Two threads read: the pages of the later run must not be returned while it is used."""
-    pool = Pool(1 << 24)
+    pool = pool_of(1 << 24)
     later, sooner = (pool.empty_parts([(mmap.PAGESIZE,)] * 8, "u1") for _ in range(2))
     assert later[0] is not None
     later[0][...] = 7
@@ -467,7 +471,7 @@ def test_reads_are_used_in_another_order_than_they_began() -> None:
 
 @pytest.mark.parametrize("nbytes", [mmap.PAGESIZE, 5000, 100])
 def test_a_kept_batch_keeps_only_its_own_bytes(nbytes: int) -> None:
-    pool = Pool(1 << 24)
+    pool = pool_of(1 << 24)
     kept, wholes = [], []
     padded = -(-nbytes // ALIGNMENT) * ALIGNMENT
     for _ in range(20):
@@ -491,7 +495,7 @@ def test_a_kept_batch_keeps_only_its_own_bytes(nbytes: int) -> None:
 
 def test_a_batch_kept_of_every_read_keeps_only_its_own_bytes() -> None:
     """As when every hundredth batch is kept: no read is freed as a whole."""
-    pool = Pool(1 << 24)
+    pool = pool_of(1 << 24)
     kept, wholes = [], []
     for _ in range(20):
         whole, parts = pool.empty_parts([(mmap.PAGESIZE,)] * 64, "u1")
