@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import closing, nullcontext, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import finalize
 
 from oocdata.datasets.spec import Batch
@@ -25,10 +25,11 @@ if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
     from oocdata.reading.workers.pool import WorkerPool
-    from oocdata.runs import Ahead
     from oocdata.stream import Stream
 
 __all__ = ["ReadAhead", "Reader", "read_ahead"]
+
+_Idle = TypeVar("_Idle")
 
 
 def read_ahead(
@@ -83,8 +84,8 @@ class Reader:
         *,
         keeps_threads: bool = True,
     ) -> None:
-        self._loader, self._finish, self._keeps_threads = loader, finish, keeps_threads
-        self._plan = loader.ahead(parallel, prefetch)
+        self.loader, self.plan = loader, loader.ahead(parallel, prefetch)
+        self._finish, self._keeps_threads = finish, keeps_threads
         self._runs_in_use = runs_in_use
         self._idle: list[tuple[WorkerPool, Sequence[Callable[[], object]]]] = []
         self._idle_threads: list[tuple[int, ThreadPoolExecutor]] = []
@@ -97,16 +98,16 @@ class Reader:
 
         Raises RestoreError if `number` is not 0 for a stream: generators can't start in the middle.
         """
-        if isinstance(self._loader, Loader):
-            if not number and not self._loader.workers:  # a pool keeps its slots, of one size
-                pass_ = fitted(self._loader, pass_)
+        if isinstance(self.loader, Loader):
+            if not number and not self.loader.workers:  # a pool keeps its slots, of one size
+                pass_ = fitted(self.loader, pass_)
             return self._runs(pass_, number, self._finish)
         if number:
             raise RestoreError(
                 "batches of generators must be read from the first on, in order; a saved or failed "
                 f"iterator asks for batch {number}. Begin a new pass."
             )
-        return Merged(self._runs(pass_, 0, list), self._loader, self._finish)
+        return Merged(self._runs(pass_, 0, list), self.loader, self._finish)
 
     def batches(self, pass_: Pass) -> Iterator[Batch]:
         """Yield the batches of a pass."""
@@ -119,27 +120,23 @@ class Reader:
     def _runs(
         self, pass_: Pass, number: int, finish: Callable[[list[Batch]], list[Any]]
     ) -> ReadAhead:
-        if not self._loader.workers:
-            nbytes = run_bytes(self._loader, pass_.together)
-            nbytes += self._loader.input_bytes(pass_.together)
-            threads = _Threads(self, self._loader, pass_, number, self._plan, nbytes, finish)
-            return ReadAhead(threads, pass_, number)
-        return ReadAhead(_Workers(self, pass_, finish), pass_, number)
+        if self.loader.workers:
+            return ReadAhead(_Workers(self, pass_, finish), pass_, number)
+        return ReadAhead(_Threads(self, pass_, number, finish), pass_, number)
 
     def acquire(self, together: int) -> WorkerPool:
         """Return a pool of worker processes whose slots hold runs of `together` steps."""
         from oocdata.reading.workers.pool import WorkerPool  # not for `import oocdata`: it is slow
 
-        while idle := self._pop_idle():
-            pool, unread = idle
+        for pool, unread in _popped(self._idle):
             for result in unread:
                 with suppress(Exception):  # the pass that requested this run has ended
                     result()
             if together <= pool.together and pool.failure is None:
                 return pool
             pool.close()
-        together = max(together, self._loader.steps_together)
-        return WorkerPool(self._loader, self._runs_in_use, together)
+        together = max(together, self.loader.steps_together)
+        return WorkerPool(self.loader, self._runs_in_use, together)
 
     def release(self, pool: WorkerPool, unread: Sequence[Callable[[], object]]) -> None:
         """Keep the worker processes of a finished pass for the next one."""
@@ -151,12 +148,10 @@ class Reader:
         """Return threads that read the runs of one pass."""
         from concurrent.futures import ThreadPoolExecutor  # not for `import oocdata`: it is slow
 
-        with suppress(IndexError):
-            while True:
-                process, threads = self._idle_threads.pop()
-                if process == os.getpid():  # a fork has none of its parent's threads
-                    return threads
-        return ThreadPoolExecutor(self._plan.reading, "oocdata-read-ahead")
+        for process, threads in _popped(self._idle_threads):
+            if process == os.getpid():  # a fork has none of its parent's threads
+                return threads
+        return ThreadPoolExecutor(self.plan.reading, "oocdata-read-ahead")
 
     def release_threads(self, threads: ThreadPoolExecutor, *, keep: bool) -> None:
         """Keep idle threads for the next pass, unless a read failed: exceptions may keep `self`."""
@@ -168,20 +163,20 @@ class Reader:
         """End the threads and worker processes, also of a running pass. May be called again."""
         self._closed = True
         self._close_threads()
-        while idle := self._pop_idle():
-            idle[0].close()
+        for pool, _ in _popped(self._idle):
+            pool.close()
 
     def _close_threads(self) -> None:
-        with suppress(IndexError):
-            while True:
-                process, threads = self._idle_threads.pop()
-                if process == os.getpid():
-                    threads.shutdown(wait=False)
+        for process, threads in _popped(self._idle_threads):
+            if process == os.getpid():
+                threads.shutdown(wait=False)
 
-    def _pop_idle(self) -> tuple[WorkerPool, Sequence[Callable[[], object]]] | None:
-        with suppress(IndexError):  # `pop` is atomic: other threads may take the last one
-            return self._idle.pop()
-        return None
+
+def _popped(idle: list[_Idle]) -> Iterator[_Idle]:
+    """Take one after the other from a list, until it is empty; other threads may do so too."""
+    with suppress(IndexError):
+        while True:
+            yield idle.pop()  # atomic
 
 
 class ReadAhead:
@@ -239,17 +234,15 @@ class _Threads:
     def __init__(
         self,
         reader: Reader,
-        loader: Loader | Stream,
         pass_: Pass,
         number: int,
-        plan: Ahead,
-        nbytes: int,
         finish: Callable[[list[Batch]], list[Any]],
     ) -> None:
-        self._account = account()
+        loader, plan, self._account = reader.loader, reader.plan, account()
         # In case Ctrl-C comes before `close` is called.
         finalize(self, self._account.end, id(self)).atexit = False
-        self._most, self._nbytes, self._cached = plan.reading + plan.ready, nbytes, loader.cached
+        self._most, self._cached = plan.reading + plan.ready, loader.cached
+        self._nbytes = run_bytes(loader, pass_.together) + loader.input_bytes(pass_.together)
         self._pass, self._finish = pass_, finish
         self._read_run = loader.reader()
         self._prefetch: Prefetcher | None = None
