@@ -21,7 +21,7 @@ from oocdata.errors import ArgumentError, PositionError
 __all__ = [
     "Cut", "Selection", "as_array", "as_axes", "as_bounds", "as_count", "as_flag",
     "as_lengths", "as_path", "as_positions", "as_range", "as_shard", "as_whole", "compose_ranges",
-    "cut", "distinct", "expand_key", "first_repeat", "is_all", "is_iterable", "is_masked",
+    "cut", "distinct", "expand_key", "is_all", "is_iterable", "is_masked", "repeats",
     "same_selection", "select", "slice_range", "take",
 ]  # fmt: skip
 
@@ -269,13 +269,9 @@ def select(selection: Selection, places: Selection) -> Selection:
     return selection[places.start : stop : places.step]
 
 
-def first_repeat(rows: Selection) -> int | None:
-    """Return a row that is selected more than once, or None."""
-    if isinstance(rows, range) or (rows[1:] > rows[:-1]).all():
-        return None
-    ordered = np.sort(rows)
-    again = ordered[1:][ordered[1:] == ordered[:-1]]
-    return int(again[0]) if len(again) else None
+def repeats(rows: Selection) -> bool:
+    """Return whether a row is selected more than once."""
+    return not (isinstance(rows, range) or ascends(rows)) and len(distinct(rows)) < len(rows)
 
 
 def take(selection: Selection, positions: Ints) -> Ints:

@@ -23,7 +23,7 @@ from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.source import Boxes, Source, Storage, WithStorage
 from oocdata.engines.wrapped import Wrapped
 from oocdata.errors import ArgumentError
-from oocdata.index import Selection, compose_ranges, take
+from oocdata.index import Selection, select
 from oocdata.threads import cached_property
 
 __all__ = ["Part", "Stacked", "names_of_columns", "outer_axes", "rows_text"]
@@ -218,10 +218,8 @@ def _element(part: Part) -> tuple[int, ...]:
 
 def _places(view: View, number: int) -> Selection:
     """Return the stored positions of a view's rows along one sample axis."""
-    places, rows = view.grid[number], view.rows
-    if len(view.axes) > 1:
-        return places
-    return compose_ranges(places, rows) if isinstance(rows, range) else take(places, rows)
+    places = view.grid[number]
+    return places if len(view.axes) > 1 else select(places, view.rows)
 
 
 def rows_text(view: View) -> str:

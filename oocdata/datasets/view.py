@@ -37,8 +37,8 @@ from oocdata.index import (
     compose_ranges,
     cut,
     expand_key,
-    first_repeat,
     is_all,
+    repeats,
     select,
     take,
 )
@@ -326,7 +326,7 @@ class View(Dataset):
         return rows
 
     def _arrays(self) -> tuple[Hashable, ...]:
-        return arrays_of(self.source) * (1 if first_repeat(self.rows) is None else 2)
+        return arrays_of(self.source) * (2 if repeats(self.rows) else 1)
 
     def _stored_rows(self) -> list[StoredRows]:
         return stored_rows(self, range(len(self)), range(len(self)))
