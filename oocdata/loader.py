@@ -26,7 +26,7 @@ from oocdata.datasets.parsed import Parsed
 from oocdata.datasets.request import ArrayRequest, prefetching
 from oocdata.datasets.spec import Batch, Spec, batched_spec, batches_of, leaves
 from oocdata.engines import buffers
-from oocdata.engines.source import check_dtype
+from oocdata.engines.dtypes import check_dtype
 from oocdata.errors import ArgumentError, EmptyError, PositionError, without_methods
 from oocdata.index import as_count, as_flag, as_shard, as_whole
 from oocdata.order import Order, Sequential

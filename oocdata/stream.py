@@ -23,7 +23,7 @@ from oocdata.datasets.spec import (
     map_tree,
     spec_of,
 )
-from oocdata.engines.source import check_dtype
+from oocdata.engines.dtypes import check_dtype
 from oocdata.errors import ArgumentError, EmptyError, without_methods
 from oocdata.generator_batches import GeneratorBatches, as_yielded
 from oocdata.index import as_count, as_flag, as_whole

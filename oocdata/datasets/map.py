@@ -24,7 +24,7 @@ from oocdata.datasets.spec import (
     spec_of,
     spec_text,
 )
-from oocdata.engines.source import check_dtype
+from oocdata.engines.dtypes import check_dtype
 from oocdata.errors import ArgumentError, EmptyError, MapError
 from oocdata.index import as_flag
 from oocdata.threads import cached_property

@@ -10,8 +10,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from oocdata.engines.dtypes import named_dtype
-from oocdata.engines.source import check_dtype
+from oocdata.engines.dtypes import check_dtype, named_dtype
 from oocdata.errors import ArgumentError, MapError, UnsupportedDtypeError
 from oocdata.index import is_masked
 

@@ -13,8 +13,7 @@ from numpy.typing import ArrayLike
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.stacked import Part, Stacked, outer_axes, rows_text
 from oocdata.datasets.view import View
-from oocdata.engines.dtypes import can_hold
-from oocdata.engines.source import check_dtype
+from oocdata.engines.dtypes import can_hold, check_dtype
 from oocdata.errors import ArgumentError
 from oocdata.index import Selection, as_array, as_axes, is_all, is_iterable, same_selection
 

@@ -24,9 +24,10 @@ from oocdata.engines.axes import axis_numbers
 from oocdata.engines.blocked import blocked
 from oocdata.engines.byte_rows import largest_rows
 from oocdata.engines.columns import is_sparse, select_columns
+from oocdata.engines.dtypes import check_dtype
 from oocdata.engines.fields import field_of
 from oocdata.engines.mixed_shapes import PaddingMask
-from oocdata.engines.source import Source, Storage, check_dtype
+from oocdata.engines.source import Source, Storage
 from oocdata.errors import ArgumentError, MismatchedPartsError
 from oocdata.index import (
     Cut,

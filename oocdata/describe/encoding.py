@@ -50,12 +50,12 @@ from oocdata.datasets.windows import Windows
 from oocdata.datasets.zip import Zip
 from oocdata.describe.content import content
 from oocdata.engines.columns import Columns
-from oocdata.engines.dtypes import dtype_text
+from oocdata.engines.dtypes import check_dtype, dtype_text
 from oocdata.engines.memory_array import Numbers
 from oocdata.engines.mixed_shapes import PaddingMask
 from oocdata.engines.padded import PaddedRows, RowLengths, RowMask
 from oocdata.engines.ragged_rows import RaggedRows
-from oocdata.engines.source import RowSource, Source, check_dtype
+from oocdata.engines.source import RowSource, Source
 from oocdata.engines.wrapped import Relabelled
 from oocdata.errors import DescriptionError, SourceError, UnsupportedDtypeError
 from oocdata.formats.paths import is_url

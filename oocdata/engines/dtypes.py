@@ -1,6 +1,7 @@
-"""Name dtypes, also the small floats of ml_dtypes, which TensorFlow depends on.
+"""Check dtypes: those of batches and of arrays that can be opened; and name those without a name.
 
-NumPy has no type string for these: their ``str`` is that of raw bytes, and they are saved as such.
+NumPy has no type string for the small floats of ml_dtypes, which TensorFlow depends on: their
+``str`` is that of raw bytes, and they are saved as such. So they are known by name.
 """
 
 from __future__ import annotations
@@ -11,7 +12,12 @@ import numpy as np
 from numpy.lib import format as npy_format
 from numpy.typing import DTypeLike
 
-__all__ = ["can_hold", "described_dtype", "dtype_text", "is_small_float", "named_dtype"]
+from oocdata.errors import UnsupportedDtypeError
+
+__all__ = [
+    "can_hold", "check_dtype", "check_stored", "described_dtype", "dtype_text", "is_small_float",
+    "named_dtype", "unit_of",
+]  # fmt: skip
 
 _SMALL_FLOATS = ("bfloat16", "float8_e4m3fn")
 """Without float8_e5m2, whose type string NumPy writes but can't read, in arrays and in files."""
@@ -78,3 +84,99 @@ def can_hold(dtype: np.dtype[Any], value: Any) -> bool:
         return bool(np.array_equal(converted, number, equal_nan=True))
     except (TypeError, ValueError, OverflowError):
         return False
+
+
+def check_dtype(
+    dtype: np.dtype[Any], path: str | None = None, key: str | None = None
+) -> np.dtype[Any]:
+    """Return a dtype if batches can hold it: bool, numbers, or text of fixed length.
+
+    bfloat16 and float8_e4m3fn of ml_dtypes are accepted too.
+
+    Raises
+    ------
+    oocdata.errors.UnsupportedDtypeError
+        For objects, dates, structured rows and long doubles.
+
+    Examples
+    --------
+    >>> check_dtype(np.dtype(">f4"))
+    dtype('>f4')
+    """
+    if dtype.kind == "O":
+        what = "an array of objects. Make one of texts by array.astype(str), or of numbers."
+        if path is not None:
+            what = (
+                "an object array, which is a pickle and can't be read by row. Save it again with "
+                "a numeric dtype."
+            )
+        raise UnsupportedDtypeError(
+            f"elements must be numbers, or text of a fixed size; got {what}",
+            path=path,
+            key=key,
+        )
+    if (dtype.kind in "SU" and dtype.itemsize) or is_small_float(dtype):
+        return dtype
+    # TensorFlow has no long double, whose size depends on the platform.
+    long = dtype.itemsize > (16 if dtype.kind == "c" else 8)
+    if dtype.kind not in "biufc" or dtype.isbuiltin == 2 or long:
+        hint = (
+            f"Choose one of the fields {dtype.names}: view[{dtype.names[0]!r}]; several side by "
+            "side with ooc.zip."
+            if dtype.names
+            else "Save it again with a numeric dtype of at most 64 bits; a small float of "
+            "ml_dtypes in a .npy is named by `dtype`, such as dtype='bfloat16'."
+            if dtype in (np.dtype("V1"), np.dtype("V2"))
+            else f"Save it again as {dtype.base}, with axes of {dtype.shape} after its own."
+            if dtype.subdtype
+            else "Save it again with a numeric dtype of at most 64 bits."
+        )
+        raise UnsupportedDtypeError(
+            "elements must be bool, integer, float or complex numbers, or text of a fixed length; "
+            f"got {dtype}. {hint}",
+            path=path,
+            key=key,
+        )
+    return dtype
+
+
+def check_stored(
+    dtype: np.dtype[Any], path: str | None = None, key: str | None = None
+) -> np.dtype[Any]:
+    """Return the dtype of an array that can be opened: batches can hold it, or it has fields.
+
+    Dates become integers; see `unit_of`.
+
+    Raises
+    ------
+    oocdata.errors.UnsupportedDtypeError
+        For any other dtype.
+
+    Examples
+    --------
+    >>> check_stored(np.dtype([("at", "M8[s]"), ("speed", "f4")])).names
+    ('at', 'speed')
+    >>> check_stored(np.dtype(">M8[s]"))
+    dtype('>i8')
+    """
+    if dtype.names and dtype.hasobject:
+        raise UnsupportedDtypeError(
+            f"every field must have a fixed size; got {dtype}, where some are objects, or text of "
+            "varying length. Save the fields of numbers on their own.",
+            path=path,
+            key=key,
+        )
+    if unit_of(dtype):
+        return np.dtype(np.int64).newbyteorder(dtype.byteorder)
+    return dtype if dtype.names else check_dtype(dtype, path, key)
+
+
+def unit_of(dtype: np.dtype[Any]) -> str:
+    """Return the name of a datetime64 or timedelta64 dtype in native byte order; else ``""``.
+
+    Examples
+    --------
+    >>> unit_of(np.dtype(">M8[s]")), unit_of(np.dtype("f4"))
+    ('datetime64[s]', '')
+    """
+    return dtype.name if dtype.kind in "mM" else ""

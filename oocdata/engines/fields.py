@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from oocdata.box import Extent, Ints
 from oocdata.engines.concat import Concat
 from oocdata.engines.copying import copy_boxes, read_through
+from oocdata.engines.dtypes import check_stored, unit_of
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.mixed_shapes import RaggedPart
 from oocdata.engines.ragged_rows import RaggedRows
-from oocdata.engines.source import Boxes, Source, Storage, check_stored, unit_of
+from oocdata.engines.source import Boxes, Source, Storage
 from oocdata.engines.strided import Strided, contiguous_strides
 from oocdata.engines.wrapped import Relabelled
 from oocdata.errors import MissingKeyError

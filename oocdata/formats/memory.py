@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from oocdata.engines.axes import axis_numbers
 from oocdata.engines.chunked import Chunked
-from oocdata.engines.dtypes import described_dtype
+from oocdata.engines.dtypes import check_dtype, check_stored, described_dtype, unit_of
 from oocdata.engines.files import FileVersion, OpenFile
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.objects import Sliced, regular_chunks
-from oocdata.engines.source import Source, Storage, check_dtype, check_stored, unit_of
+from oocdata.engines.source import Source, Storage
 from oocdata.engines.strided import Strided
 from oocdata.engines.wrapped import SourceChunks
 from oocdata.errors import UnknownFormatError, UnsupportedDtypeError

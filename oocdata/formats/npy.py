@@ -18,10 +18,10 @@ import numpy as np
 from numpy.lib import format as npy_format
 from numpy.typing import DTypeLike
 
+from oocdata.engines import dtypes
 from oocdata.engines.axes import axis_numbers
-from oocdata.engines.dtypes import described_dtype, is_small_float, named_dtype
 from oocdata.engines.files import Version
-from oocdata.engines.source import Storage, check_stored, unit_of
+from oocdata.engines.source import Storage
 from oocdata.engines.strided import Strided, contiguous_strides
 from oocdata.errors import (
     ArgumentError,
@@ -51,7 +51,7 @@ def open_npy(
     reopen: dict[str, Any] = {"target": version.path}
     if dtype is not None:
         small_float = _dtype_of(dtype)
-        if not is_small_float(small_float) or stored != np.dtype(f"V{small_float.itemsize}"):
+        if not dtypes.is_small_float(small_float) or stored != np.dtype(f"V{small_float.itemsize}"):
             raise ArgumentError(
                 "`dtype` must be given for raw binary files only, or be 'bfloat16' or "
                 f"'float8_e4m3fn' for a .npy of raw bytes; got {dtype!r} for one of {stored}. Use "
@@ -64,7 +64,7 @@ def open_npy(
 
 def _dtype_of(dtype: Any) -> np.dtype[Any]:
     try:
-        return named_dtype(as_fields(dtype))
+        return dtypes.named_dtype(as_fields(dtype))
     except (TypeError, ValueError) as error:
         raise ArgumentError(f"`dtype` must be a NumPy dtype; got {dtype!r}.") from error
 
@@ -85,7 +85,7 @@ def open_raw(
     """
     version = version_of(path)
     stored = _dtype_of(dtype)
-    check_stored(stored, path)
+    dtypes.check_stored(stored, path)
     start = as_count("offset", offset, at_least=0)
     nbytes = version.nbytes - start
     if nbytes < 0 and whole:
@@ -105,7 +105,7 @@ def open_raw(
         known = prod(length for length in lengths if length != -1) * stored.itemsize
         lengths[lengths.index(-1)] = max(0, nbytes) // known if known else 0
     reopen: dict[str, Any] = {"target": version.path, "shape": lengths, "offset": start}
-    reopen["dtype"] = described_dtype(stored)
+    reopen["dtype"] = dtypes.described_dtype(stored)
     storage = Storage("raw", version.path, opened=reopen)
     return strided(version, tuple(lengths), stored, False, start, nbytes, axis, storage, whole)
 
@@ -175,7 +175,7 @@ def strided(
         stored_bytes=prod(shape) * stored.itemsize,
         reading="each box by its byte offsets, straight into the batch",
         strides=strides,
-        unit=unit_of(dtype),
+        unit=dtypes.unit_of(dtype),
         files=(version,),
     )
     (rows,) = axis_numbers(axis, len(shape), storage) if shape else (0,)
@@ -191,7 +191,7 @@ def _checked(
 ) -> np.dtype[Any]:
     """Return the dtype; raise if an array of dtype and shape has not exactly `nbytes` bytes."""
     location: Any = {"path": storage.path, "key": storage.key}
-    stored = check_stored(dtype, **location)
+    stored = dtypes.check_stored(dtype, **location)
     needed = prod(shape) * stored.itemsize
     expected = f"{needed} bytes of numbers (shape {shape}, {stored.str})"
     if whole and nbytes < needed:

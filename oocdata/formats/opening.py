@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from oocdata.engines.axes import axis_numbers
+from oocdata.engines.dtypes import check_dtype
 from oocdata.engines.fields import field_of
 from oocdata.engines.mixed_shapes import join_parts
 from oocdata.engines.objects import RowReader
 from oocdata.engines.ragged_rows import is_ragged
-from oocdata.engines.source import RowSource, Source, check_dtype
+from oocdata.engines.source import RowSource, Source
 from oocdata.errors import (
     ArgumentError,
     MismatchedPartsError,

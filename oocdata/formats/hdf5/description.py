@@ -12,7 +12,8 @@ import h5py
 import numpy as np
 from numpy.lib.format import drop_metadata
 
-from oocdata.engines.source import Annotations, Storage, check_stored, unit_of
+from oocdata.engines.dtypes import check_stored, unit_of
+from oocdata.engines.source import Annotations, Storage
 from oocdata.errors import UnsupportedDtypeError
 from oocdata.formats.dimensions import PACKING, TIME, as_text, packing
 from oocdata.formats.hdf5.file import fill_value

@@ -19,7 +19,8 @@ from oocdata.box import Extent, Ints
 from oocdata.engines.axes import axis_numbers
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.decoding import scratch
-from oocdata.engines.source import Source, Storage, check_dtype
+from oocdata.engines.dtypes import check_dtype
+from oocdata.engines.source import Source, Storage
 from oocdata.errors import EmptyError, MismatchedPartsError, SourceError, UnsupportedDtypeError
 from oocdata.formats.pictures.checking import format_of_bytes
 from oocdata.formats.pictures.decoding import (

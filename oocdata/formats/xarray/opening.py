@@ -11,8 +11,9 @@ import numpy as np
 
 from oocdata.engines.axes import axis_numbers
 from oocdata.engines.axis_views import AxisMap, AxisView
+from oocdata.engines.dtypes import check_dtype, check_stored, unit_of
 from oocdata.engines.memory_array import MemoryArray
-from oocdata.engines.source import Annotations, Source, Storage, check_dtype, check_stored, unit_of
+from oocdata.engines.source import Annotations, Source, Storage
 from oocdata.engines.wrapped import Relabelled
 from oocdata.errors import (
     ArgumentError,

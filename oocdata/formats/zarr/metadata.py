@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from oocdata.engines.dtypes import is_small_float, named_dtype
-from oocdata.engines.source import Annotations, check_stored, unit_of
+from oocdata.engines.dtypes import check_stored, is_small_float, named_dtype, unit_of
+from oocdata.engines.source import Annotations
 from oocdata.errors import SourceError, UnknownFormatError, UnsupportedDtypeError
 from oocdata.formats.codecs import chunk_grid
 from oocdata.formats.npy import as_fields
