@@ -1,0 +1,202 @@
+"""Define which rows the elements of a dataset have: what selections and splits ask of it.
+
+A dataset that is made of others (its members) has the rows of its members, in the same order of
+elements. So a zip or a map defines nothing of this but `_members` and `_with_members`. Views,
+windows, patches and concatenations are numbered otherwise, and define the others themselves:
+
+====================  =========================================================================
+`_select`             the elements at some positions, as a dataset
+`sample_shape`        lengths of the sample axes, if the elements are all along these
+`_select_along`       the elements in a range of positions along one of several sample axes
+`_elements_are_rows`  whether each element is one row
+`_row_positions`      the position of each row along a sample axis: one id each in ``split(by=…)``
+`_elements_within`    which elements have all their rows in a mask of rows
+`_stored_rows`        the rows of stored arrays in each element, to find those that are shared
+`_positions_to_drop`  how many elements between two parts of a split share rows with both
+`_split_unit`         how many adjacent elements a split keeps together
+====================  =========================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+from math import lcm
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.box import Ints
+from oocdata.datasets.shared_rows import StoredRows, sharing_distance
+from oocdata.errors import ArgumentError
+from oocdata.index import Selection, as_range
+
+if TYPE_CHECKING:
+    from oocdata.datasets.dataset import Dataset
+    from oocdata.datasets.mix import Mix
+
+__all__ = ["ElementRows"]
+
+
+class ElementRows:
+    """The rows that elements have; the base class of `Splitting`, and so of all datasets."""
+
+    def __len__(self) -> int:
+        return len(self._split_members[0])
+
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """Lengths of the sample axes that number the elements; ``(len,)`` for one axis.
+
+        Zipped rows along one axis, e.g. labels, adopt the sample axes of the others.
+        """
+        members = self._split_members
+        shapes = [part.sample_shape for part in members]
+        if len(set(shapes)) > 1 and all(
+            part._elements_are_rows
+            for part, shape in zip(members, shapes, strict=True)
+            if len(shape) == 1
+        ):
+            shapes = [shape for shape in shapes if len(shape) > 1]
+        return shapes[0] if len(set(shapes)) == 1 else (len(self),)
+
+    @property
+    def _members(self) -> Sequence[Dataset]:
+        """Datasets whose elements make up an element of this one, in order."""
+        return ()
+
+    @property
+    def _split_members(self) -> Sequence[Dataset]:
+        """Datasets that determine selections and splits: `_members`, except for a cache."""
+        return self._members
+
+    @property
+    def _multi_axis_members(self) -> Sequence[Dataset]:
+        """Members with several sample axes; the others have labels or other values per row."""
+        return [part for part in self._split_members if len(part.sample_shape) > 1]
+
+    def _with_members(self, members: Sequence[Any]) -> Self:
+        """Return the same dataset over other members, in their order."""
+        raise NotImplementedError
+
+    @property
+    def mixture(self) -> Mix | None:
+        """The mixture that elements come from, or None."""
+        mixtures = [shares for part in self._split_members if (shares := part.mixture) is not None]
+        if any(mixture.order_key != mixtures[0].order_key for mixture in mixtures):
+            raise ArgumentError(
+                "zipped mixtures must have equal lengths and weights, because element i of each "
+                "goes together; these differ. Zip the members first, and mix the zips."
+            )
+        return mixtures[0] if mixtures else None
+
+    def _select(self, positions: Selection) -> Self:
+        """Return the dataset of the elements at checked positions, in that order."""
+        return self._with_members([part._select(positions) for part in self._split_members])
+
+    # Rows of elements -----------------------------------------------------------------------------
+
+    @property
+    def _elements_are_rows(self) -> bool:
+        """Whether each element is one row, so that ids of rows are ids of elements."""
+        return all(part._elements_are_rows for part in self._split_members)
+
+    @property
+    def _members_with_ids(self) -> Sequence[Dataset]:
+        """Members whose rows the ids of a split refer to: windows and patches, or else rows.
+
+        Among rows, the members with the most sample axes.
+        """
+        others = [part for part in self._split_members if not part._elements_are_rows]
+        return others or self._multi_axis_members or self._split_members
+
+    def _row_positions(self, at: int) -> Ints:
+        """Return the position along a sample axis of each row that ids can refer to."""
+        each = [part._row_positions(at) for part in self._members_with_ids]
+        lengths = [len(places) for places in each]
+        if len(set(lengths)) > 1:
+            raise ArgumentError(
+                "zipped windows must be of as many rows each to be split by rows; got "
+                f"{', '.join(map(str, lengths))}. Split by range, or split the parts."
+            )
+        return each[0]
+
+    def _elements_within(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return a mask of the elements whose rows are all in a mask of rows, shape (len,)."""
+        mask: NDArray[np.bool_] = np.all(
+            [part._elements_within(rows) for part in self._members_with_ids], axis=0
+        )
+        return mask
+
+    @property
+    def _split_unit(self) -> int:
+        """Number of adjacent positions that a split keeps together: the patches of an element."""
+        return lcm(*(part._split_unit for part in self._split_members))
+
+    # Shared rows ----------------------------------------------------------------------------------
+
+    def _arrays(self) -> tuple[Hashable, ...]:
+        """Return keys of the arrays that elements have rows of, once per use of an array."""
+        return tuple(array for part in self._split_members for array in part._arrays())
+
+    def _stored_rows(self) -> list[StoredRows]:
+        """Return the rows of each stored array in all elements; see `StoredRows`."""
+        return [rows for part in self._split_members for rows in part._stored_rows()]
+
+    def _sharing_distance(self, each: int = 1) -> int:
+        """Return the largest distance of two elements that share a row, in units of `each`.
+
+        0 if each array is read once, at distinct rows: then only windows overlap, which
+        `_positions_to_drop` covers.
+        """
+        arrays = self._arrays()
+        if len(set(arrays)) == len(arrays):
+            return 0
+        all_rows = self._stored_rows()
+        if each > 1:
+            all_rows = [replace(rows, places=np.asarray(rows.places) // each) for rows in all_rows]
+        return sharing_distance(all_rows)
+
+    def _rows_between(self) -> int:
+        """Return the number of unused rows needed between parts so that no row is shared."""
+        if self._elements_are_rows:
+            return self._sharing_distance()
+        return max(part._rows_between() for part in self._members_with_ids)
+
+    def _positions_to_drop(self, gap: int) -> int:
+        """Return the number of positions to drop so that `gap` unused rows separate two parts.
+
+        Elements that share a row in other ways (see `_sharing_distance`) are not considered.
+        """
+        return max((part._positions_to_drop(gap) for part in self._split_members), default=gap)
+
+    # Along one of several sample axes -------------------------------------------------------------
+
+    def _sample_axis_number(self, axis: int | str) -> int:
+        """Return the number of a sample axis among those of the member with the most."""
+        member = max(self._split_members, key=lambda part: len(part.sample_shape))
+        return member._sample_axis_number(axis)
+
+    def _select_along(self, at: int, places: range) -> Self:
+        """Return the elements in a range of positions along one of several sample axes."""
+        if at == len(self.sample_shape) - 1 and not self._elements_are_rows:
+            return self._select(as_range(np.flatnonzero(self._in_range(at, places))))
+        several = self._multi_axis_members
+        chosen: Selection = range(0)  # of members along one axis
+        if len(several) < len(self._split_members):
+            chosen = as_range(np.flatnonzero(self._in_range(at, places)))
+        return self._with_members(
+            [
+                part._select_along(at, places) if part in several else part._select(chosen)
+                for part in self._split_members
+            ]
+        )
+
+    def _in_range(self, at: int, places: range) -> NDArray[np.bool_]:
+        """Return a mask of elements with all rows in a range of positions along a sample axis."""
+        rows = self._row_positions(at)
+        inside = rows >= places.start
+        if places.stop < self.sample_shape[at]:  # if an array is a row longer, the last part has it
+            inside &= rows < places.stop
+        return self._elements_within(inside)
