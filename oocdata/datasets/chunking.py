@@ -13,7 +13,7 @@ from oocdata.engines.gather.grid import chunks_along
 from oocdata.index import compose_ranges, take
 
 if TYPE_CHECKING:
-    from oocdata.datasets.view import View
+    from oocdata.datasets.array_rows import ArrayRows
 
 __all__ = ["MOST_IDS", "blocks_of", "chunk_ids"]
 
@@ -21,7 +21,7 @@ MOST_IDS = 1 << 23
 """Largest number of irregular positions whose chunks are looked up one by one."""
 
 
-def blocks_of(view: View) -> AnyBlocks:
+def blocks_of(view: ArrayRows) -> AnyBlocks:
     """Return the blocks of a view: positions that share a storage chunk along the sample axes.
 
     Blocks of regularly spaced rows are computed, and need no memory. Otherwise the chunk of each
@@ -36,11 +36,11 @@ def blocks_of(view: View) -> AnyBlocks:
             return blocks
         if len(view) > MOST_IDS:
             length = max(1, chunks[-1] // abs(view.rows.step * view.grid[-1].step))
-            return Blocks(length, length) if length > 1 else ADDRESSABLE
+            return Blocks(length, length)
     return blocks_from_ids(len(view), lambda positions: chunk_ids(view, take(view.rows, positions)))
 
 
-def chunk_ids(view: View, numbers: Ints) -> Ints:
+def chunk_ids(view: ArrayRows, numbers: Ints) -> Ints:
     """Return a number of the chunk along the sample axes of each row, by its number in the grid."""
     ids = np.zeros(len(numbers), np.int64)
     storage, shape = view.storage, view.source.shape
@@ -52,13 +52,13 @@ def chunk_ids(view: View, numbers: Ints) -> Ints:
     return ids
 
 
-def _chunk_lengths(view: View) -> list[int]:
+def _chunk_lengths(view: ArrayRows) -> list[int]:
     """Return the chunk length along each sample axis."""
     chunks = view.storage.chunks
     return [1] * len(view.axes) if chunks is None else [chunks[axis] for axis in view.axes]
 
 
-def _blocks_of_range(view: View, rows: range, chunks: list[int]) -> Blocks | BlockTable | None:
+def _blocks_of_range(view: ArrayRows, rows: range, chunks: list[int]) -> Blocks | BlockTable | None:
     """Return the blocks of regularly spaced rows, or None if they have no simple form."""
     if len(view.storage.parts) > 1 and view.storage.parts_axis in view.axes:
         return None  # each part starts a new chunk

@@ -1,23 +1,29 @@
-"""Define `Runs`: episodes as runs of rows, which windows do not cross."""
+"""Define `Episodes`: runs of rows, which windows do not cross."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from oocdata.box import Ints
 from oocdata.datasets.dataset import Described
+from oocdata.errors import ArgumentError
 from oocdata.index import Selection, as_lengths
 from oocdata.threads import cached_property
 
-__all__ = ["Runs", "episode_runs", "part_runs"]
+if TYPE_CHECKING:
+    from oocdata.datasets.array_rows import ArrayRows
+
+__all__ = ["Episodes", "episodes_of", "given_episodes", "part_episodes"]
 
 
 @dataclass(frozen=True, eq=False)
-class Runs(Described):
+class Episodes(Described):
     """Episodes as adjacent runs of positions. Memory is proportional to the number of episodes.
 
     Attributes
@@ -32,38 +38,74 @@ class Runs(Described):
         """The first position of each episode, shape (episodes,)."""
         return np.cumsum(self.lengths) - self.lengths
 
-    def cut_by(self, others: Runs) -> Runs:
+    def cut_by(self, others: Episodes) -> Episodes:
         """Return the runs, split wherever a run of `others` starts."""
         if not len(self.starts) or not len(others.starts):
             return self
         starts = np.sort(np.concatenate((self.starts, others.starts)))  # union1d: 5 times as long
         starts = starts[np.diff(starts, prepend=-1) > 0]
-        return Runs(np.diff(np.append(starts, self.lengths.sum())))
+        return Episodes(np.diff(np.append(starts, self.lengths.sum())))
 
 
-def episode_runs(episodes: ArrayLike | None, rows: int) -> Runs:
+def given_episodes(episodes: ArrayLike | None, rows: int) -> Episodes:
     """Return episodes as runs, from their lengths."""
     if episodes is None:
-        return Runs(np.array([rows], np.int64))
-    return Runs(as_lengths("episodes", episodes, rows, at_least=1))
+        return Episodes(np.array([rows], np.int64))
+    return Episodes(as_lengths("episodes", episodes, rows, at_least=1))
 
 
-def _runs_of_ids(ids: Ints) -> Runs:
+def _episodes_of_ids(ids: Ints) -> Episodes:
     """Return the runs of adjacent rows with equal ids."""
     starts = np.concatenate(([0], np.flatnonzero(np.diff(ids)) + 1))[: len(ids)]
-    return Runs(np.diff(np.append(starts, len(ids))))
+    return Episodes(np.diff(np.append(starts, len(ids))))
 
 
-def part_runs(part_starts: Sequence[int], rows: Selection) -> Runs:
+def part_episodes(part_starts: Sequence[int], rows: Selection) -> Episodes:
     """Return the runs of selected rows that are in one part each, e.g. in one file.
 
     If an irregular selection returns to a part, that is a new run.
     """
     starts = np.asarray(part_starts, np.int64)
     if not isinstance(rows, range):
-        return _runs_of_ids(np.searchsorted(starts, rows, side="right"))
+        return _episodes_of_ids(np.searchsorted(starts, rows, side="right"))
     # From the starts, because ids for each of 10⁹ rows would take gigabytes.
     ascending = rows if rows.step > 0 else rows[::-1]
     bounds = np.clip(-((ascending.start - starts) // ascending.step), 0, len(rows))
     lengths = np.diff(bounds, append=len(rows))[:: 1 if rows.step > 0 else -1]
-    return Runs(lengths[lengths > 0])
+    return Episodes(lengths[lengths > 0])
+
+
+def episodes_of(view: ArrayRows, given: ArrayLike | str | None) -> Episodes:
+    """Return the episodes of a view's rows; `given` is the argument of `View.windows`."""
+    word = given if isinstance(given, str) else None
+    if word not in (None, "parts", "files", "none"):
+        raise ArgumentError(
+            "`episodes` must be lengths or one of the words 'parts', 'files' and 'none'; "
+            f"got {word!r}."
+        )
+    episodes = given_episodes(None if word else given, len(view))
+    lengths = list(map(len, view.grid))
+    if len(lengths) > 1:
+        starts = range(0, prod(lengths), max(1, lengths[-1]))
+        return episodes.cut_by(part_episodes(starts, view.rows))
+    if word in ("parts", "files") or (word is None and view.storage.episodes):
+        return episodes.cut_by(part_episodes(_part_starts(view, files=word == "files"), view.rows))
+    return episodes
+
+
+def _part_starts(view: ArrayRows, *, files: bool) -> tuple[int, ...]:
+    """Return the start of each part, or of each file, along the first sample axis.
+
+    (0,) if the array has no parts along that axis, or positions along the axis were selected.
+    """
+    storage, whole = view.storage, range(view.source.shape[view.axes[0]])
+    if storage.parts_axis != view.axes[0] or view.grid[0] != whole:
+        return (0,)
+    if not files or not storage.part_names:
+        return storage.parts
+    paths = [path for path, _ in storage.part_names]
+    return tuple(
+        start
+        for number, start in enumerate(storage.parts)
+        if number == 0 or paths[number] != paths[number - 1]
+    )

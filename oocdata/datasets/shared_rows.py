@@ -25,7 +25,7 @@ from oocdata.index import Selection, as_range, ascends, is_all, select, take
 from oocdata.threads import cached_property
 
 if TYPE_CHECKING:
-    from oocdata.datasets.view import View
+    from oocdata.datasets.array_rows import ArrayRows
 
 __all__ = [
     "StoredRows", "arrays_of", "check_direction", "parts_share_rows", "sharing_distance",
@@ -55,7 +55,7 @@ class StoredRows:
         An element has the rows at all of these offsets from its numbers.
     """
 
-    view: View
+    view: ArrayRows
     numbers: Selection
     places: Selection
     offsets: tuple[int, ...] = (0,)
@@ -162,7 +162,7 @@ def _largest_distance(one: StoredRows, other: StoredRows) -> int:
 
 
 def stored_rows(
-    view: View, positions: Selection, places: Selection, offsets: tuple[int, ...] = (0,)
+    view: ArrayRows, positions: Selection, places: Selection, offsets: tuple[int, ...] = (0,)
 ) -> list[StoredRows]:
     """Return rows of a view, given by their positions in it, as rows of stored arrays.
 

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from oocdata import registry
 from oocdata.box import Ints
 from oocdata.datasets.dataset import Dataset
+from oocdata.datasets.episodes import episodes_of
 from oocdata.datasets.ids import as_ticks
 from oocdata.datasets.offsets import as_rows, each_array
 from oocdata.datasets.open import open as open_array
@@ -108,8 +109,8 @@ def windows(
         number = [view is known for known in views].index(True)
         offsets = range(1) if rows is None else as_rows("offsets", rows)
         has_time = rows is not None and (time_axis or len(offsets) > 1)
-        runs = None if episodes is None else view.runs(episodes)
-        return WindowArray(number, offsets, has_time, runs)
+        own = None if episodes is None else episodes_of(view, episodes)
+        return WindowArray(number, offsets, has_time, own)
 
     if isinstance(episodes, Mapping):
         names = list(tree) if isinstance(tree, dict) else []

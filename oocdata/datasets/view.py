@@ -1,48 +1,27 @@
-"""Define `View`, a selection of the rows of one array, along any of its axes."""
+"""Define `View`: the rows of one array, and what can be asked of them."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from math import prod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from oocdata import registry
-from oocdata.blocks import AnyBlocks
-from oocdata.box import Extent, Ints
-from oocdata.datasets.chunking import blocks_of
-from oocdata.datasets.dataset import Dataset, Draw
-from oocdata.datasets.episodes import Runs, episode_runs, part_runs
+from oocdata.datasets.array_rows import ArrayRows
+from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.parts import Parts
-from oocdata.datasets.request import ArrayRequest, Placement, Request
-from oocdata.datasets.shared_rows import StoredRows, arrays_of, stored_rows
-from oocdata.datasets.spec import ArraySpec, as_dtype
-from oocdata.engines.axes import axis_numbers
+from oocdata.datasets.spec import as_dtype
 from oocdata.engines.blocked import blocked
 from oocdata.engines.byte_rows import largest_rows
 from oocdata.engines.columns import is_sparse, select_columns
 from oocdata.engines.dtypes import check_dtype
 from oocdata.engines.fields import field_of
 from oocdata.engines.mixed_shapes import PaddingMask
-from oocdata.engines.source import Source, Storage
 from oocdata.errors import ArgumentError, MismatchedPartsError
-from oocdata.index import (
-    Cut,
-    Selection,
-    as_axes,
-    as_positions,
-    as_range,
-    compose_ranges,
-    cut,
-    expand_key,
-    is_all,
-    repeats,
-    select,
-    take,
-)
+from oocdata.index import as_axes, as_positions, as_range, cut, expand_key, take
 from oocdata.threads import cached_property
 
 if TYPE_CHECKING:
@@ -52,8 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["View"]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class View(Dataset):
+class View(ArrayRows):
     """A selection of the rows of one array, as returned by `oocdata.open`.
 
     Indexing a View with a slice, an array or a mask gives another View and reads nothing. Indexing
@@ -90,26 +68,10 @@ class View(Dataset):
     (4, 5)
     """
 
-    source: Source
-    axes: tuple[int, ...]
-    cuts: tuple[Cut, ...]
-    rows: Selection
-    order: tuple[int, ...]
-    dtype: np.dtype[Any]
-
     _public: ClassVar[Sequence[str]] = (
         "astype", "categories", "mask", "names", "named", "nbytes", "ndim", "next_frame", "parse",
         "parts", "shape", "transpose", "unit", "windows",
     )  # fmt: skip
-
-    @classmethod
-    def of(cls, source: Source, axis: int | str | Sequence[int | str] = 0) -> Self:
-        """Return the view of all rows of a source, along one or several sample axes."""
-        shape = source.shape
-        axes = axis_numbers(axis, len(shape), source.storage())
-        order = tuple(stored_axis for stored_axis in range(len(shape)) if stored_axis not in axes)
-        rows = range(prod(shape[stored_axis] for stored_axis in axes))
-        return cls(source, axes, tuple(map(range, shape)), rows, order, source.dtype)
 
     def __repr__(self) -> str:
         shape = f"{len(self)} rows"
@@ -119,30 +81,6 @@ class View(Dataset):
 
     def __str__(self) -> str:
         return f"{self!r} from {self.storage.path or 'memory'}"
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @property
-    def storage(self) -> Storage:
-        """Description of how the array is stored."""
-        return self.source.storage()
-
-    @cached_property
-    def grid(self) -> tuple[range, ...]:
-        """Selected positions along each sample axis."""
-        return tuple(self.places_along(axis) for axis in self.axes)
-
-    def places_along(self, axis: int) -> range:
-        """Return the selected positions along an axis of the stored array that was not dropped."""
-        places = self.cuts[axis]
-        assert isinstance(places, range)
-        return places
-
-    @cached_property
-    def element(self) -> tuple[int, ...]:
-        """Shape of one row."""
-        return tuple(len(self.places_along(axis)) for axis in self.order)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -155,10 +93,14 @@ class View(Dataset):
         return 1 + len(self.element)
 
     @property
-    def sample_shape(self) -> tuple[int, ...]:
-        """Lengths of the sample axes, or ``(len,)`` after a selection of rows."""
-        lengths = tuple(map(len, self.grid))
-        return lengths if is_all(self.rows, prod(lengths)) else (len(self),)
+    def nbytes(self) -> int:
+        """Size of all rows in memory, in bytes; an estimate for rows of ``bytes`` objects."""
+        nbytes = len(self) * self.spec.nbytes
+        if self.storage.row_sizes:
+            sizes = np.array(self.storage.row_sizes)
+            share = len(self) / max(1, self.source.shape[0])
+            nbytes += int(share * largest_rows(sizes, int(sizes.sum())))
+        return nbytes
 
     @property
     def names(self) -> tuple[str | None, ...]:
@@ -170,6 +112,21 @@ class View(Dataset):
         if not dimensions:
             return ()
         return tuple(dimensions[axis] or None for axis in (*self.axes, *self.order))
+
+    @property
+    def unit(self) -> str:
+        """Dtype of dates that are delivered as int64, e.g. ``"datetime64[ns]"``; else empty.
+
+        Examples
+        --------
+        >>> import oocdata as ooc
+        >>> days = ooc.open(np.array(["2020-01-01", "2020-01-05"], "M8[D]"))
+        >>> days[1], days.unit
+        (np.int64(18266), 'datetime64[D]')
+        >>> np.asarray(days, days.unit)
+        array(['2020-01-01', '2020-01-05'], dtype='datetime64[D]')
+        """
+        return self.storage.unit
 
     @property
     def categories(self) -> tuple[Any, ...] | dict[int, Any]:
@@ -228,126 +185,6 @@ class View(Dataset):
             raise ArgumentError(f"`mask` must be called on dense rows; got {self!r}.")
         return replace(self, source=PaddingMask(self.source), dtype=np.dtype(np.bool_))
 
-    @property
-    def unit(self) -> str:
-        """Dtype of dates that are delivered as int64, e.g. ``"datetime64[ns]"``; else empty.
-
-        Examples
-        --------
-        >>> import oocdata as ooc
-        >>> days = ooc.open(np.array(["2020-01-01", "2020-01-05"], "M8[D]"))
-        >>> days[1], days.unit
-        (np.int64(18266), 'datetime64[D]')
-        >>> np.asarray(days, days.unit)
-        array(['2020-01-01', '2020-01-05'], dtype='datetime64[D]')
-        """
-        return self.storage.unit
-
-    @property
-    def nbytes(self) -> int:
-        """Size of all rows in memory, in bytes; an estimate for rows of ``bytes`` objects."""
-        nbytes = len(self) * self.spec.nbytes
-        if self.storage.row_sizes:
-            sizes = np.array(self.storage.row_sizes)
-            share = len(self) / max(1, self.source.shape[0])
-            nbytes += int(share * largest_rows(sizes, int(sizes.sum())))
-        return nbytes
-
-    @cached_property
-    def spec(self) -> ArraySpec:
-        """Shape and dtype of one row, an `ArraySpec`."""
-        return ArraySpec(self.element, self.dtype)
-
-    # Boxes of rows -------------------------------------------------------------------------------
-
-    @cached_property
-    def extent(self) -> Extent:
-        """Extent of one row."""
-        extent = Extent.of([1] * len(self.cuts))
-        for axis in self.order:
-            places = self.places_along(axis)
-            extent = extent.with_axis(axis, len(places), abs(places.step))
-        return extent
-
-    @cached_property
-    def placement(self) -> Placement:
-        """Mapping from the axes of the stored array to the axes of a row."""
-        places = {axis: number for number, axis in enumerate(self.order)}
-        flipped = [places[axis] for axis in self.order if self.places_along(axis).step < 0]
-        return Placement(tuple(places.get(axis) for axis in range(len(self.cuts))), tuple(flipped))
-
-    @cached_property
-    def _base(self) -> Ints:
-        """Origin of a row, without its positions along the sample axes, shape (N,)."""
-        base = np.zeros(len(self.cuts), np.int64)
-        for axis, places in enumerate(self.cuts):
-            if isinstance(places, int):
-                base[axis] = places
-            elif places:
-                base[axis] = min(places[0], places[-1])
-        return base
-
-    def origins(self, numbers: Ints) -> Ints:
-        """Return the origins of rows, shape (n, N), from their numbers along the sample axes."""
-        # Column-major, because the origins of all rows are written and used one axis at a time.
-        origins = np.empty((len(self._base), len(numbers)), np.int64).T
-        origins[:] = self._base
-        for axis, places in zip(self.axes, self.places(numbers), strict=True):
-            origins[:, axis] = places
-        return origins
-
-    def requests(self, positions: Ints, draw: Draw) -> tuple[ArrayRequest, ...]:
-        """Return the request for the rows at positions."""
-        origins = self.origins(take(self.rows, positions))
-        shape = (len(positions), *self.element)
-        return (Request(self.source, origins, self.extent, shape, self.dtype, self.placement),)
-
-    @cached_property
-    def blocks(self) -> AnyBlocks:
-        """Blocks of positions whose rows share a storage chunk along the sample axes."""
-        return blocks_of(self)
-
-    def places(self, numbers: Ints | int) -> list[Any]:
-        """Return the positions along each sample axis of rows, from their numbers, or of one."""
-        if len(self.grid) == 1:
-            (places,) = self.grid
-            return [numbers * places.step + places.start]
-        per_axis = np.unravel_index(numbers, [len(places) for places in self.grid])
-        return [take(places, indices) for places, indices in zip(self.grid, per_axis, strict=True)]
-
-    # Selections ----------------------------------------------------------------------------------
-
-    def _select(self, positions: Selection) -> Self:
-        return replace(self, rows=select(self.rows, positions))
-
-    def _row_positions(self, at: int) -> Ints:
-        return np.unravel_index(np.arange(len(self)), self.sample_shape)[at]
-
-    def _elements_within(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        return rows
-
-    def _arrays(self) -> tuple[Hashable, ...]:
-        return arrays_of(self.source) * (2 if repeats(self.rows) else 1)
-
-    def _stored_rows(self) -> list[StoredRows]:
-        return stored_rows(self, range(len(self)), range(len(self)))
-
-    _elements_are_rows = True
-
-    def _select_along(self, at: int, places: range) -> Self:
-        return self._with_places(self.axes[at], compose_ranges(self.grid[at], places))
-
-    def _with_places(self, axis: int, places: range) -> Self:
-        """Return the view of all rows, with other positions along one axis of the stored array."""
-        view = replace(self, cuts=(*self.cuts[:axis], places, *self.cuts[axis + 1 :]))
-        return replace(view, rows=range(prod(map(len, view.grid))))
-
-    def _sample_axis_number(self, axis: int | str) -> int:
-        numbers = axis_numbers(axis, len(self.source.shape), self.storage)
-        if len(numbers) != 1 or numbers[0] not in self.axes:
-            raise ArgumentError(f"`axis` must be one of the sample axes {self.axes}; got {axis!r}.")
-        return self.axes.index(numbers[0])
-
     @cached_property
     def parts(self) -> Parts:
         """Files or datasets that the array consists of, with the part of each row.
@@ -367,46 +204,19 @@ class View(Dataset):
         (('run_1', 'run_2'), array([0, 0, 1]))
         """
         storage, axis = self.storage, self.axes[0]
-        where = storage.part_names or ((storage.path, storage.key),)
-        numbers = np.zeros(len(self), np.int64)
+        where, starts = storage.part_names or ((storage.path, storage.key),), storage.parts
         if storage.row_files and axis == 0:
             where = tuple((path, None) for path in storage.row_files)
-            numbers = self.places(np.asarray(self.rows, np.int64))[0]
-        elif len(where) > 1:
-            if storage.parts_axis != axis:
-                raise ArgumentError(
-                    f"parts must be joined along the outermost sample axis, {axis}; they are "
-                    f"joined along axis {storage.parts_axis}."
-                )
-            places = self.places(np.asarray(self.rows, np.int64))[0]
-            starts = np.asarray(storage.parts, np.int64)
-            numbers = starts.searchsorted(places, side="right") - 1
-        return Parts(where, numbers)
+            starts = tuple(range(len(where)))
+        elif len(where) > 1 and storage.parts_axis != axis:
+            raise ArgumentError(
+                f"parts must be joined along the outermost sample axis, {axis}; they are joined "
+                f"along axis {storage.parts_axis}."
+            )
+        places = self.places(np.asarray(self.rows, np.int64))[0]
+        return Parts(where, np.searchsorted(starts, places, side="right") - 1)
 
-    def named(self, names: Iterable[str | bytes] | str) -> Self:
-        """Select the rows of the named parts, in the order of this view; nothing is read.
-
-        Parameters
-        ----------
-        names : iterable of str or bytes
-            Names of parts, as for `Parts.find`; `oocdata.read_names` reads them from a file.
-
-        Raises
-        ------
-        oocdata.errors.ArgumentError
-            If a name matches no part, or several.
-
-        Examples
-        --------
-        >>> import tempfile, oocdata as ooc
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     np.savez(f"{folder}/a.npz", run_1=np.zeros((2, 3)), run_2=np.ones((1, 3)))
-        ...     len(ooc.open(f"{folder}/a.npz", "run_*").named(["run_1"]))
-        2
-        """
-        selected = np.zeros(len(self.parts), np.bool_)
-        selected[self.parts.find(names)] = True
-        return self._select(as_range(np.flatnonzero(selected[self.parts.numbers])))
+    # Reading --------------------------------------------------------------------------------------
 
     def take(self, positions: ArrayLike) -> NDArray[Any]:
         """Read the rows at positions, shape ``(n, *element)``; see `Dataset.take`."""
@@ -438,6 +248,43 @@ class View(Dataset):
                 "would pair them; got two. Choose one after the other: v[rows][:, columns]."
             )
         return super(View, self._cut(cuts)).__getitem__(row)
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        """Read all rows: ``np.asarray(view)``, or ``np.asarray(view, view.unit)`` for dates."""
+        if copy is False:
+            raise ArgumentError(
+                "an array of a view must be a copy, because it is read; got copy=False."
+            )
+        if dtype is not None and self.unit and np.dtype(dtype).kind == np.dtype(self.unit).kind:
+            return self.__array__().view(self.unit).astype(dtype)
+        return (self if dtype is None else self.astype(dtype)).read_all()
+
+    # Other Views of the same rows -----------------------------------------------------------------
+
+    def named(self, names: Iterable[str | bytes] | str) -> Self:
+        """Select the rows of the named parts, in the order of this view; nothing is read.
+
+        Parameters
+        ----------
+        names : iterable of str or bytes
+            Names of parts, as for `Parts.find`; `oocdata.read_names` reads them from a file.
+
+        Raises
+        ------
+        oocdata.errors.ArgumentError
+            If a name matches no part, or several.
+
+        Examples
+        --------
+        >>> import tempfile, oocdata as ooc
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     np.savez(f"{folder}/a.npz", run_1=np.zeros((2, 3)), run_2=np.ones((1, 3)))
+        ...     len(ooc.open(f"{folder}/a.npz", "run_*").named(["run_1"]))
+        2
+        """
+        selected = np.zeros(len(self.parts), np.bool_)
+        selected[self.parts.find(names)] = True
+        return self._select(as_range(np.flatnonzero(selected[self.parts.numbers])))
 
     def _cut(self, cuts: Sequence[Any]) -> View:
         lists = [place for place, part in enumerate(cuts) if _is_list(part)]
@@ -523,16 +370,6 @@ class View(Dataset):
             )
         return replace(self, order=tuple(self.order[axis] for axis in permutation))
 
-    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
-        """Read all rows: ``np.asarray(view)``, or ``np.asarray(view, view.unit)`` for dates."""
-        if copy is False:
-            raise ArgumentError(
-                "an array of a view must be a copy, because it is read; got copy=False."
-            )
-        if dtype is not None and self.unit and np.dtype(dtype).kind == np.dtype(self.unit).kind:
-            return self.__array__().view(self.unit).astype(dtype)
-        return (self if dtype is None else self.astype(dtype)).read_all()
-
     def astype(self, dtype: DTypeLike) -> View:
         """Convert rows to another dtype as they are written into a batch, by NumPy's casting.
 
@@ -579,6 +416,11 @@ class View(Dataset):
                 "Convert again in `.map`."
             )
         return replace(self, dtype=target)
+
+    # Other datasets -------------------------------------------------------------------------------
+
+    def _as_sparse(self) -> Dataset | None:
+        return registry.call("sparse", self) if is_sparse(self.source) else None
 
     def parse(
         self,
@@ -638,51 +480,6 @@ class View(Dataset):
         {'x': array([9, 7])}
         """
         return registry.call("parse", self, features, pad, cut, mask)
-
-    def _as_sparse(self) -> Dataset | None:
-        return registry.call("sparse", self) if is_sparse(self.source) else None
-
-    # Windows -------------------------------------------------------------------------------------
-
-    def runs(self, episodes: ArrayLike | str | None) -> Runs:
-        """Return the episodes, which windows do not cross, as runs of rows; see `windows`."""
-        word = episodes if isinstance(episodes, str) else None
-        if word not in (None, "parts", "files", "none"):
-            raise ArgumentError(
-                "`episodes` must be lengths or one of the words 'parts', 'files' and 'none'; "
-                f"got {word!r}."
-            )
-        explicit = None if word else episodes
-        lengths, storage = list(map(len, self.grid)), self.storage
-        if len(lengths) > 1:
-            outer = part_runs(range(0, prod(lengths), max(1, lengths[-1])), self.rows)
-        elif word in ("parts", "files") or (word is None and storage.episodes):
-            outer = part_runs(self._part_starts(files=word == "files"), self.rows)
-        else:
-            return episode_runs(explicit, len(self))
-        return outer if explicit is None else episode_runs(explicit, len(self)).cut_by(outer)
-
-    @cached_property
-    def default_runs(self) -> Runs:
-        """The episodes of windows that are given none."""
-        return self.runs(None)
-
-    def _part_starts(self, *, files: bool) -> tuple[int, ...]:
-        """Return the start of each part, or of each file, along the first sample axis.
-
-        (0,) if the array has no parts along that axis, or positions along the axis were selected.
-        """
-        storage, whole = self.storage, range(self.source.shape[self.axes[0]])
-        if storage.parts_axis != self.axes[0] or self.grid[0] != whole:
-            return (0,)
-        if not files or not storage.part_names:
-            return storage.parts
-        paths = [path for path, _ in storage.part_names]
-        return tuple(
-            start
-            for number, start in enumerate(storage.parts)
-            if number == 0 or paths[number] != paths[number - 1]
-        )
 
     def windows(
         self,

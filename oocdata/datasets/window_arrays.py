@@ -18,7 +18,7 @@ from oocdata.index import take
 from oocdata.threads import cached_property
 
 if TYPE_CHECKING:
-    from oocdata.datasets.episodes import Runs
+    from oocdata.datasets.episodes import Episodes
     from oocdata.datasets.view import View
 
 __all__ = ["Mask", "Part", "WindowArray", "with_masks"]
@@ -39,14 +39,14 @@ class WindowArray:
         Offsets of the rows from the anchor.
     time_axis : bool
         Whether rows are the first axis of the array; if not, there is one row.
-    episodes : Runs or None
+    episodes : Episodes or None
         None for the episodes of the View.
     """
 
     view: int
     offsets: Offsets
     time_axis: bool
-    episodes: Runs | None
+    episodes: Episodes | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,8 +56,8 @@ class Part:
     Attributes
     ----------
     view : View
-    runs : Runs
-        Episodes of the View.
+    episodes : Episodes
+        Of the View.
     offsets : range or tuple of int
         Offsets of the rows from the anchor.
     time_axis : bool
@@ -67,7 +67,7 @@ class Part:
     """
 
     view: View
-    runs: Runs
+    episodes: Episodes
     offsets: Offsets
     time_axis: bool
     pad: bool
@@ -90,8 +90,8 @@ class Part:
         """Return row numbers of the View, shape (anchors, rows), for anchors within episodes."""
         rows = anchors[:, None] + np.array(self.offsets, np.int64)
         if self.may_repeat_edge:
-            np.clip(rows, 0, self.runs.lengths[episodes][..., None] - 1, out=rows)
-        rows += self.runs.starts[episodes][..., None]
+            np.clip(rows, 0, self.episodes.lengths[episodes][..., None] - 1, out=rows)
+        rows += self.episodes.starts[episodes][..., None]
         return rows
 
     def request(self, episodes: Ints | int, anchors: Ints) -> Request:
@@ -104,12 +104,12 @@ class Part:
         regular = isinstance(offsets, range) and (length == 1 or isinstance(view.rows, range))
         if regular and self.may_repeat_edge:
             # Without anchors, assume irregular rows: then no box has a time axis to cut.
-            inside = anchors + offsets[-1] < self.runs.lengths[episodes]
+            inside = anchors + offsets[-1] < self.episodes.lengths[episodes]
             regular = len(anchors) > 0 and bool((anchors >= -offsets[0]).all() and inside.all())
         if not (regular and isinstance(offsets, range)):
             numbers = self.rows(episodes, anchors).ravel()
         else:
-            numbers = anchors + (self.runs.starts[episodes] + offsets[0])
+            numbers = anchors + (self.episodes.starts[episodes] + offsets[0])
             if length > 1 and isinstance(view.rows, range):
                 step = view.rows.step * offsets.step * view.grid[-1].step
                 if step < 0:  # the origin is the lowest position in storage
@@ -145,7 +145,7 @@ class Mask(Part):
     def request(self, episodes: Ints | int, anchors: Ints) -> Request:
         """Return the request for the mask's values, as boxes of an array in memory."""
         rows = anchors[:, None] + np.array(self.offsets, np.int64)
-        inside = (rows >= 0) & (rows < self.runs.lengths[episodes][..., None])
+        inside = (rows >= 0) & (rows < self.episodes.lengths[episodes][..., None])
         origins, shape = inside.reshape(-1, 1).astype(np.int64), (len(anchors), *self._time)
         return Request(_FLAGS, origins, Extent.of((1,)), shape, _FLAGS.dtype, Placement((None,)))
 

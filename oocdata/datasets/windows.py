@@ -19,6 +19,7 @@ from oocdata.blocks import ADDRESSABLE, AnyBlocks, Blocks, blocks_from_ids
 from oocdata.box import Ints
 from oocdata.datasets.chunking import MOST_IDS, chunk_ids
 from oocdata.datasets.dataset import Dataset, Draw
+from oocdata.datasets.episodes import episodes_of
 from oocdata.datasets.offsets import LARGEST_OFFSET, as_offsets, as_rows, is_listed
 from oocdata.datasets.request import Request
 from oocdata.datasets.shared_rows import StoredRows, check_direction, stored_rows
@@ -65,8 +66,8 @@ def windows_of_view(
             raise ArgumentError(
                 f"`{name}` must be left out where offsets are given one by one; got {value!r}."
             )
-    runs = None if episodes is None else view.runs(episodes)
-    arrays = tuple(WindowArray(0, offsets, time_axis, runs) for offsets in (x, y) if offsets)
+    own = None if episodes is None else episodes_of(view, episodes)
+    arrays = tuple(WindowArray(0, offsets, time_axis, own) for offsets in (x, y) if offsets)
     call = f"`inputs`={inputs}, `targets`={targets}, `stride`={stride}, `horizon`={horizon}"
     return fitting_windows((view,), arrays if y else arrays[0], shift, pad, mask, call)
 
@@ -138,8 +139,8 @@ class Windows(Dataset):
 
         def part(array: WindowArray) -> Part:
             view = self.views[array.view]
-            runs = view.default_runs if array.episodes is None else array.episodes
-            return Part(view, runs, array.offsets, array.time_axis, self.pad)
+            own = view.default_episodes if array.episodes is None else array.episodes
+            return Part(view, own, array.offsets, array.time_axis, self.pad)
 
         return map_tree(part, self.arrays)
 
@@ -195,19 +196,20 @@ class Windows(Dataset):
     @cached_property
     def ends(self) -> Ints:
         """Number of windows up to the end of each episode, shape (episodes,)."""
-        stops = [part.runs.lengths - (0 if self.pad else part.offsets[-1]) for part in self.parts]
+        last = [0 if self.pad else part.offsets[-1] for part in self.parts]
+        stops = [part.episodes.lengths - end for part, end in zip(self.parts, last, strict=True)]
         counts = (np.minimum.reduce(stops) - self.first - 1) // self.shift + 1
         return np.cumsum(np.maximum(counts, 0))
 
     def count(self) -> int:
         """Return the number of windows; raise ArgumentError if episodes of arrays differ."""
-        numbers = [len(part.runs.starts) for part in self.parts]
+        numbers = [len(part.episodes.starts) for part in self.parts]
         if len(set(numbers)) > 1:
             raise ArgumentError(
                 "arrays of an element must have equally many episodes, because episode i of each "
                 f"goes together; got {', '.join(map(str, numbers))}."
             )
-        lengths = np.array([part.runs.lengths for part in self.parts])
+        lengths = np.array([part.episodes.lengths for part in self.parts])
         uneven = np.flatnonzero(np.ptp(lengths, axis=0) > 1)
         if len(uneven):
             raise ArgumentError(
@@ -223,7 +225,7 @@ class Windows(Dataset):
     @property
     def longest(self) -> int:
         """Number of rows of the longest episode."""
-        return max(int(part.runs.lengths.max(initial=0)) for part in self.parts)
+        return max(int(part.episodes.lengths.max(initial=0)) for part in self.parts)
 
     @cached_property
     def _first_anchors(self) -> Ints:
@@ -280,7 +282,7 @@ class Windows(Dataset):
             if len(self) > MOST_IDS and isinstance(largest, Blocks):
                 length = max(1, largest.length // (shift * abs(chosen.step)))
                 return Blocks(length, length)
-        starts = of_view[0].runs.starts + offset
+        starts = of_view[0].episodes.starts + offset
 
         def chunks(positions: Ints) -> Ints:
             episodes, at = self.find(take(chosen, positions))
@@ -316,9 +318,9 @@ class Windows(Dataset):
 
     def _elements_within(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
         episodes, anchors = self.find(np.asarray(self.chosen, np.int64))
-        starts, mask = self._longest.runs.starts[episodes], np.ones(len(anchors), np.bool_)
+        starts, mask = self._longest.episodes.starts[episodes], np.ones(len(anchors), np.bool_)
         for part in self.parts:  # row i of an episode belongs to row i in other arrays
-            moved = starts - part.runs.starts[episodes]
+            moved = starts - part.episodes.starts[episodes]
             for offset in part.offsets:
                 (numbers,) = replace(part, offsets=(offset,)).rows(episodes, anchors).T
                 mask &= rows[numbers + moved]
@@ -340,7 +342,7 @@ class Windows(Dataset):
         """Return the first row of a part in each element, for windows without padding."""
         chosen, first = self.chosen, part.offsets[0] + self.first
         if len(self.ends) == 1 and isinstance(chosen, range):
-            first += int(part.runs.starts[0])
+            first += int(part.episodes.starts[0])
             return compose_ranges(range(first, first + 1, self.shift), chosen)
         where = self.find(np.asarray(chosen, np.int64))
         return replace(part, offsets=part.offsets[:1]).rows(*where)[:, 0]

@@ -34,7 +34,7 @@ from oocdata.box import Ints
 from oocdata.datasets.cached import Cached
 from oocdata.datasets.concat import Concat
 from oocdata.datasets.dataset import Described, fields_of
-from oocdata.datasets.episodes import Runs
+from oocdata.datasets.episodes import Episodes
 from oocdata.datasets.labels import FolderLabels
 from oocdata.datasets.map import Map
 from oocdata.datasets.mix import Mix
@@ -82,7 +82,7 @@ KINDS: dict[str, type] = {
     "interleave": Interleave, "cached": Cached, "stream": Stream, "generated": Generated,
     "pictures": Pictures, "folder_labels": FolderLabels, "padded_rows": PaddedRows,
     "row_lengths": RowLengths, "row_mask": RowMask, "ragged": Ragged, "ragged_rows": RaggedRows,
-    "bucketed": Bucketed, "bounded": Bounded, "padding_mask": PaddingMask, "runs": Runs,
+    "bucketed": Bucketed, "bounded": Bounded, "padding_mask": PaddingMask, "runs": Episodes,
     "parsed": Parsed,
 }  # fmt: skip
 """Dataclasses of which a loader consists, by the name in JSON."""

@@ -23,6 +23,7 @@ from recording import RecordingSource
 from window_oracle import counted_out
 
 import oocdata as ooc
+from oocdata.datasets.episodes import episodes_of
 from oocdata.datasets.spec import leaves
 from oocdata.describe import as_json, from_json
 from oocdata.errors import ArgumentError, EmptyError
@@ -520,7 +521,7 @@ def test_episodes_end_with_their_flags(flags: list[tuple[bool, bool]]) -> None:
     found = ooc.episodes(done=(terminals | timeouts).astype("f4").tolist())
     assert (found.dtype, found.tolist()) == (np.int64, expected)
     if flags:
-        assert ooc.open(terminals).runs(found).lengths.tolist() == expected
+        assert episodes_of(ooc.open(terminals), found).lengths.tolist() == expected
 
 
 def test_flags_are_read_in_blocks(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from window_oracle import counted_out
 import oocdata as ooc
 from oocdata.blocks import Blocks, BlockTable
 from oocdata.datasets.dataset import Draw
-from oocdata.datasets.episodes import episode_runs, part_runs
+from oocdata.datasets.episodes import given_episodes, part_episodes
 from oocdata.datasets.request import Request
 from oocdata.errors import ArgumentError, EmptyError, PositionError
 from oocdata.testing import sample_array
@@ -169,7 +169,7 @@ def test_episodes_are_not_the_users_array():
 
 @pytest.mark.parametrize("lengths", [[2, 1], np.array([2, 1], np.uint64)])
 def test_runs(lengths: Any):
-    runs = episode_runs(lengths, 3)
+    runs = given_episodes(lengths, 3)
     assert (runs.starts.tolist(), runs.lengths.tolist()) == ([0, 2], [2, 1])
 
 
@@ -182,8 +182,8 @@ def test_runs(lengths: Any):
 def test_runs_of_parts(lengths: list[int], cut: slice):
     starts = np.cumsum([0, *lengths[:-1]])
     rows = range(sum(lengths))[cut]
-    runs = part_runs(starts.tolist(), rows)
-    expected = part_runs(starts.tolist(), np.array(rows, np.int64))
+    runs = part_episodes(starts.tolist(), rows)
+    expected = part_episodes(starts.tolist(), np.array(rows, np.int64))
     if rows:
         assert_array_equal(runs.starts, expected.starts)
         assert_array_equal(runs.lengths, expected.lengths)

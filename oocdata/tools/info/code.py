@@ -83,7 +83,7 @@ def code_for(opening: Opening, view: View) -> tuple[str, tuple[str, ...]]:
         lines.append(f"train, val, test = {name}.split(0.6, 0.2, 0.2)")
         dataset, view = "train", view.split(0.6, 0.2, 0.2)[0]
     count, batch = len(view), "x"
-    if name == "frames" and view.runs(None).lengths.max(initial=0) > 1:
+    if name == "frames" and view.default_episodes.lengths.max(initial=0) > 1:
         dataset, count, batch = f"{dataset}.next_frame()", len(view.next_frame()), "x, y"
     if fields:
         batch, comment = "batch", f"a dict: batch[{fields[0]!r}], …"

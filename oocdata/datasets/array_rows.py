@@ -1,0 +1,203 @@
+"""Define `ArrayRows`: a selection of the rows of one array, and the boxes that they are.
+
+A row has one position along each *sample axis*. Rows are numbered in C order along the sample axes,
+counting the selected positions only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.blocks import AnyBlocks
+from oocdata.box import Extent, Ints
+from oocdata.datasets.chunking import blocks_of
+from oocdata.datasets.dataset import Dataset, Draw
+from oocdata.datasets.request import ArrayRequest, Placement, Request
+from oocdata.datasets.shared_rows import StoredRows, arrays_of, stored_rows
+from oocdata.datasets.spec import ArraySpec
+from oocdata.engines.axes import axis_numbers
+from oocdata.engines.source import Source, Storage
+from oocdata.errors import ArgumentError
+from oocdata.index import Cut, Selection, compose_ranges, is_all, repeats, select, take
+from oocdata.threads import cached_property
+
+if TYPE_CHECKING:
+    from oocdata.datasets.episodes import Episodes
+
+__all__ = ["ArrayRows"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ArrayRows(Dataset):
+    """A selection of the rows of one array; the base class of `View`.
+
+    Attributes
+    ----------
+    source : Source
+        The array as stored.
+    axes : tuple of int
+        Sample axes of the stored array, outermost first. Rows are numbered in C order along them.
+    cuts : tuple of range or int
+        For each axis of the stored array the selected positions, or the one selected position of an
+        axis that was dropped.
+    rows : range or ndarray of int64
+        Numbers of the selected rows along the sample axes, in the order of delivery.
+    order : tuple of int
+        For each axis of an element, the axis of the stored array.
+    dtype : numpy.dtype
+        Dtype of delivered rows, in native byte order.
+    """
+
+    source: Source
+    axes: tuple[int, ...]
+    cuts: tuple[Cut, ...]
+    rows: Selection
+    order: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @classmethod
+    def of(cls, source: Source, axis: int | str | Sequence[int | str] = 0) -> Self:
+        """Return the view of all rows of a source, along one or several sample axes."""
+        shape = source.shape
+        axes = axis_numbers(axis, len(shape), source.storage())
+        order = tuple(stored_axis for stored_axis in range(len(shape)) if stored_axis not in axes)
+        rows = range(prod(shape[stored_axis] for stored_axis in axes))
+        return cls(source, axes, tuple(map(range, shape)), rows, order, source.dtype)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def storage(self) -> Storage:
+        """Description of how the array is stored."""
+        return self.source.storage()
+
+    @cached_property
+    def grid(self) -> tuple[range, ...]:
+        """Selected positions along each sample axis."""
+        return tuple(self.places_along(axis) for axis in self.axes)
+
+    def places_along(self, axis: int) -> range:
+        """Return the selected positions along an axis of the stored array that was not dropped."""
+        places = self.cuts[axis]
+        assert isinstance(places, range)
+        return places
+
+    @cached_property
+    def element(self) -> tuple[int, ...]:
+        """Shape of one row."""
+        return tuple(len(self.places_along(axis)) for axis in self.order)
+
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """Lengths of the sample axes, or ``(len,)`` after a selection of rows."""
+        lengths = tuple(map(len, self.grid))
+        return lengths if is_all(self.rows, prod(lengths)) else (len(self),)
+
+    @cached_property
+    def spec(self) -> ArraySpec:
+        """Shape and dtype of one row, an `ArraySpec`."""
+        return ArraySpec(self.element, self.dtype)
+
+    # Boxes of rows --------------------------------------------------------------------------------
+
+    @cached_property
+    def extent(self) -> Extent:
+        """Extent of one row."""
+        extent = Extent.of([1] * len(self.cuts))
+        for axis in self.order:
+            places = self.places_along(axis)
+            extent = extent.with_axis(axis, len(places), abs(places.step))
+        return extent
+
+    @cached_property
+    def placement(self) -> Placement:
+        """Mapping from the axes of the stored array to the axes of a row."""
+        places = {axis: number for number, axis in enumerate(self.order)}
+        flipped = [places[axis] for axis in self.order if self.places_along(axis).step < 0]
+        return Placement(tuple(places.get(axis) for axis in range(len(self.cuts))), tuple(flipped))
+
+    @cached_property
+    def _base(self) -> Ints:
+        """Origin of a row, without its positions along the sample axes, shape (N,)."""
+        base = np.zeros(len(self.cuts), np.int64)
+        for axis, places in enumerate(self.cuts):
+            if isinstance(places, int):
+                base[axis] = places
+            elif places:
+                base[axis] = min(places[0], places[-1])
+        return base
+
+    def origins(self, numbers: Ints) -> Ints:
+        """Return the origins of rows, shape (n, N), from their numbers along the sample axes."""
+        # Column-major, because the origins of all rows are written and used one axis at a time.
+        origins = np.empty((len(self._base), len(numbers)), np.int64).T
+        origins[:] = self._base
+        for axis, places in zip(self.axes, self.places(numbers), strict=True):
+            origins[:, axis] = places
+        return origins
+
+    def requests(self, positions: Ints, draw: Draw) -> tuple[ArrayRequest, ...]:
+        """Return the request for the rows at positions."""
+        origins = self.origins(take(self.rows, positions))
+        shape = (len(positions), *self.element)
+        return (Request(self.source, origins, self.extent, shape, self.dtype, self.placement),)
+
+    @cached_property
+    def blocks(self) -> AnyBlocks:
+        """Blocks of positions whose rows share a storage chunk along the sample axes."""
+        return blocks_of(self)
+
+    def places(self, numbers: Ints | int) -> list[Any]:
+        """Return the positions along each sample axis of rows, from their numbers, or of one."""
+        if len(self.grid) == 1:
+            (places,) = self.grid
+            return [numbers * places.step + places.start]
+        per_axis = np.unravel_index(numbers, [len(places) for places in self.grid])
+        return [take(places, indices) for places, indices in zip(self.grid, per_axis, strict=True)]
+
+    @cached_property
+    def default_episodes(self) -> Episodes:
+        """The episodes of windows that are given none."""
+        from oocdata.datasets.episodes import episodes_of  # not for `import oocdata`
+
+        return episodes_of(self, None)
+
+    # Selections and splits ------------------------------------------------------------------------
+
+    def _select(self, positions: Selection) -> Self:
+        return replace(self, rows=select(self.rows, positions))
+
+    def _row_positions(self, at: int) -> Ints:
+        return np.unravel_index(np.arange(len(self)), self.sample_shape)[at]
+
+    def _elements_within(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        return rows
+
+    def _arrays(self) -> tuple[Hashable, ...]:
+        return arrays_of(self.source) * (2 if repeats(self.rows) else 1)
+
+    def _stored_rows(self) -> list[StoredRows]:
+        return stored_rows(self, range(len(self)), range(len(self)))
+
+    _elements_are_rows = True
+
+    def _select_along(self, at: int, places: range) -> Self:
+        return self._with_places(self.axes[at], compose_ranges(self.grid[at], places))
+
+    def _with_places(self, axis: int, places: range) -> Self:
+        """Return the view of all rows, with other positions along one axis of the stored array."""
+        view = replace(self, cuts=(*self.cuts[:axis], places, *self.cuts[axis + 1 :]))
+        return replace(view, rows=range(prod(map(len, view.grid))))
+
+    def _sample_axis_number(self, axis: int | str) -> int:
+        numbers = axis_numbers(axis, len(self.source.shape), self.storage)
+        if len(numbers) != 1 or numbers[0] not in self.axes:
+            raise ArgumentError(f"`axis` must be one of the sample axes {self.axes}; got {axis!r}.")
+        return self.axes.index(numbers[0])
