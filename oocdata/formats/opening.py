@@ -9,10 +9,10 @@ import glob
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from oocdata.engines.axes import axis_numbers
 from oocdata.engines.dtypes import check_dtype
@@ -29,17 +29,11 @@ from oocdata.errors import (
     UnknownFormatError,
 )
 from oocdata.formats import memory, npy
+from oocdata.formats.options import Options
 from oocdata.formats.paths import absolute, is_url
-from oocdata.formats.patterns import (
-    Axis,
-    Key,
-    Missing,
-    checked_keys,
-    is_pattern,
-    natural_key,
-)
+from oocdata.formats.patterns import Axis, Key, Missing, is_pattern, natural_key
 from oocdata.formats.recognising import Format, format_of, is_folder, picture_format
-from oocdata.index import as_count, as_flag, as_path
+from oocdata.index import as_count, as_path
 
 if TYPE_CHECKING:
     from oocdata.formats.pictures import Pictures
@@ -47,7 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Axis", "Format", "Missing", "files_matching", "format_of", "list_datasets", "local_path",
-    "open_source", "refuse_arguments", "tree_of",
+    "open_source", "tree_of",
 ]  # fmt: skip
 
 
@@ -55,89 +49,56 @@ def open_source(
     target: Any,
     key: Key | None = None,
     *,
-    axis: Axis = 0,
-    dtype: DTypeLike | None = None,
-    shape: Sequence[int] | None = None,
-    offset: int = 0,
-    missing: Missing | None = None,
-    external: bool = False,
-    verify: bool | str | os.PathLike[str] | None = None,
-    field: str | Sequence[str] = (),
-    decode: bool = False,
-    pad: float | None = None,
-    format: Literal["text"] | None = None,  # noqa: A002  # the field's word; the builtin is not used
-    pictures: Pictures | None = None,
     cache: str | os.PathLike[str] | None = None,
     store: Any = None,
+    **arguments: Any,
 ) -> Source:
-    """Open `target` as a source; the arguments are those of `oocdata.open`.
-
-    A source has no sample axes. The first of `axis` is used in two ways: files are concatenated
-    along it, and rows in error messages are positions along it.
-    """
-    is_list = isinstance(target, list | tuple)
-    targets = target if is_list else [target]
+    """Open `target` as a source; the arguments are those of `oocdata.open`."""
     if store is not None:
         from oocdata.stores.user_stores import user_store_url  # not for `import oocdata`
 
-        targets = [user_store_url(store, name) for name in targets]
-        target = targets if is_list else targets[0]
-    if not (missing is None or (isinstance(missing, str) and missing in ("error", "fill"))):
-        raise ArgumentError(f"`missing` must be 'error' or 'fill'; got {missing!r}.")
-    if not (format is None or (isinstance(format, str) and format == "text")):
-        raise ArgumentError(
-            f"`format` must be 'text' for a file of lines, and else None; got {format!r}. Other "
-            "formats are known by their bytes."
-        )
-    if pictures is not None:
-        from oocdata.formats.pictures import Pictures  # not for `import oocdata`
+        several = isinstance(target, list | tuple)
+        urls = [user_store_url(store, name) for name in (target if several else [target])]
+        target = urls if several else urls[0]
+    options = Options(key, **arguments)
+    return _open_looked_up(target, options, None if cache is None else as_path("cache", cache))
 
-        if not isinstance(pictures, Pictures):
-            raise ArgumentError(f"`pictures` must be an oocdata.Pictures; got {pictures!r}.")
-    if key is not None:
-        checked_keys(key)
-    outermost: Any = axis
-    if isinstance(axis, Sequence) and not isinstance(axis, str):
-        outermost = axis[0] if axis else 0
-    options: dict[str, Any] = {
-        "axis": outermost, "dtype": dtype, "shape": shape, "offset": offset, "missing": missing,
-        "external": as_flag("external", external), "verify": verify, "field": field,
-        "decode": as_flag("decode", decode), "pad": pad, "format": format, "pictures": pictures,
-    }  # fmt: skip
-    cache = None if cache is None else as_path("cache", cache)
+
+def _open_looked_up(target: Any, options: Options, cache: str | None = None) -> Source:
+    """Open a target; if URLs are among it, share what is looked up at them meanwhile."""
+    targets = target if isinstance(target, list | tuple) else [target]
     if any(isinstance(part, str) and is_url(part) for part in targets):
         from oocdata.stores.versions import shared_lookups  # not for `import oocdata`
 
         with shared_lookups(cache):
-            return _open_source(target, key, options)
+            return _open_any(target, options)
     if cache is not None:
         raise ArgumentError(
             f"`cache` must be given for URLs only; got {cache!r} for what is on this machine. "
             "To keep mapped rows: `.cache(folder)`."
         )
-    return _open_source(target, key, options)
+    return _open_any(target, options)
 
 
-def _open_source(target: Any, key: Key | None, options: dict[str, Any]) -> Source:
-    """Open a target with checked options, and apply those that change its rows."""
-    verify, pictures, manifest = options["verify"], options["pictures"], None
+def _open_any(target: Any, options: Options) -> Source:
+    """Open a path, a list or an object, and apply the options that change its rows."""
     if isinstance(target, list | tuple):
-        files = _picture_files(target, pictures)
+        files = _picture_files(target, options.pictures)
         if files:
-            return _rows(_open_pictures(files, key, options), options)
-        return _open_parts(list(target), key, options)
+            return _rows(_open_pictures(files, options), options)
+        return _open_parts(target, options)
     path = local_path(os.fspath(target)) if isinstance(target, str | os.PathLike) else None
     matched = None if path is None else files_matching(path)
     if matched is not None:
-        return open_source(matched, key, **options)
-    if verify is not None and verify is not False:
+        return _open_looked_up(matched, options)
+    if options.verify is not None and options.verify is not False:
         from oocdata.formats.verified import manifest_of  # not for `import oocdata`
 
-        manifest = manifest_of(verify, path)
+        options = replace(options, manifest=manifest_of(options.verify, path))
     if path is None:
-        return _rows(_open_object(target, key, options), options, manifest)
+        return _rows(_open_object(target, options), options)
     try:
-        return _open_path(path, key, options, manifest)
+        return _open_path(path, options)
     except SourceError:
         raise
     except OSError as error:
@@ -188,72 +149,45 @@ def _picture_files(parts: Sequence[Any], pictures: Pictures | None) -> list[str]
         return files
 
 
-def _open_pictures(files: list[str], key: Key | None, options: dict[str, Any]) -> Source:
-    _no_key(key, "pictures")
-    accepted = _only(f"'{files[0]}', a picture file", options)
-    if options["verify"] and len(files) > 1:
-        raise ArgumentError(f"`verify` must be left out for pictures; got {options['verify']!r}.")
+def _open_pictures(files: list[str], options: Options) -> Source:
+    options.refuse_key("pictures")
+    accepted = options.only(f"'{files[0]}', a picture file")
+    if options.verify and len(files) > 1:
+        raise ArgumentError(f"`verify` must be left out for pictures; got {options.verify!r}.")
     from oocdata.formats.pictures import open_pictures  # not for `import oocdata`
 
-    return open_pictures(files, options["pictures"], axis=accepted["axis"])
+    return open_pictures(files, options.pictures, axis=accepted["axis"])
 
 
-def _rows(
-    source: Source,
-    options: dict[str, Any],
-    manifest: str | None = None,
-    path: str | None = None,
-) -> Source:
+def _rows(source: Source, options: Options, path: str | None = None) -> Source:
     """Apply the options `pad`, `verify`, `field`, `decode` and `pictures` to a source.
 
-    `manifest` is the path of the one to verify by; `path` is that of the source's file.
+    `path` is that of the source's file.
     """
-    if options["pad"] is not None and is_ragged(source):
+    if options.pad is not None and is_ragged(source):
         storage = source.storage()
         changes = {"path": storage.path, "key": storage.key, "opened": storage.opened}
-        source = join_parts([source], 0, options["pad"], changes)
-    if manifest is not None:
+        source = join_parts([source], 0, options.pad, changes)
+    if options.manifest is not None:
         from oocdata.formats.verified import verified  # not for `import oocdata`
 
-        (axis,) = axis_numbers(options["axis"], len(source.shape), source.storage())
-        source = verified(source, manifest, path=path, axis=axis)
-    field = options["field"]
+        (axis,) = axis_numbers(options.axis, len(source.shape), source.storage())
+        source = verified(source, options.manifest, path=path, axis=axis)
+    field = options.field
     names = (field,) if isinstance(field, str) else field
     if not isinstance(names, tuple | list) or not all(isinstance(name, str) for name in names):
         raise ArgumentError(f"`field` must be a name, or one of a field of a field; got {field!r}.")
     for name in names:
         source = field_of(source, name)
-    if options["decode"]:
+    if options.decode:
         from oocdata.formats.packing import decoded  # not for `import oocdata`
 
         source = decoded(source)
-    if options["pictures"] is None or source.storage().row_files:  # picture files are decoded
+    if options.pictures is None or source.storage().row_files:  # picture files are decoded
         return source
     from oocdata.formats.pictures import open_picture_rows  # not for `import oocdata`
 
-    return open_picture_rows(source, options["pictures"], axis=options["axis"])
-
-
-_APPLIES_TO = {
-    "format": "files of text only",
-    "missing": "chunks in HDF5 or Zarr only",
-    "external": "HDF5 only",
-    **dict.fromkeys(
-        ("dtype", "shape", "offset"), "raw binary files only, dtype and shape together"
-    ),
-}
-"""What each option applies to, for messages."""
-
-
-def refuse_arguments(what: str, **given: Any) -> None:
-    """Raise `ArgumentError` for an argument of `oocdata.open` that doesn't apply to `what`."""
-    for name, value in given.items():
-        if value is None or (isinstance(value, int) and not value):
-            continue
-        hint = " Use `.astype` to convert." if name == "dtype" else ""
-        raise ArgumentError(
-            f"`{name}` must be given for {_APPLIES_TO[name]}; got {value!r} for {what}.{hint}"
-        )
+    return open_picture_rows(source, options.pictures, axis=options.axis)
 
 
 _ACCEPTED: dict[Format, tuple[str, ...]] = {
@@ -266,25 +200,14 @@ _NAMELESS = ("npy", "text", "tfrecord", "picture")
 """Formats with a single array, which has no name."""
 
 
-def _no_key(key: Key | None, what: str) -> None:
-    if key is not None:
-        raise ArgumentError(f"`key` must be None for {what}, without names; got {key!r}.")
-
-
-def _only(what: str, options: dict[str, Any], *accepted: str) -> dict[str, Any]:
-    """Return `axis` and the accepted options; raise `ArgumentError` if another one is set."""
-    refuse_arguments(what, **{name: options[name] for name in _APPLIES_TO if name not in accepted})
-    return {name: options[name] for name in ("axis", *accepted)}
-
-
-def _open_parts(parts: list[Any], key: Key | None, options: dict[str, Any]) -> Source:
+def _open_parts(parts: Sequence[Any], options: Options) -> Source:
     """Open files or objects and concatenate them."""
     if not parts:
         raise ArgumentError("`target` must name at least one file; got an empty list.")
-    if len(parts) > 1 and isinstance(options["verify"], str | os.PathLike):
+    if len(parts) > 1 and isinstance(options.verify, str | os.PathLike):
         raise ArgumentError(
             "`verify` must be True for several files, each with its manifest beside it; got "
-            f"{os.fspath(options['verify'])!r}."
+            f"{os.fspath(options.verify)!r}."
         )
     files = [part for part in parts if isinstance(part, str) and is_url(part) and _is_file(part)]
     if files:
@@ -292,10 +215,10 @@ def _open_parts(parts: list[Any], key: Key | None, options: dict[str, Any]) -> S
 
         for file in files:
             StoredFile.request_at(file)
-    opened = [open_source(part, key, **options) for part in parts]
+    opened = [_open_looked_up(part, options) for part in parts]
     first = opened[0]
-    (along,) = axis_numbers(options["axis"], len(first.shape), first.storage())
-    return join_parts(opened, along, options["pad"])
+    (along,) = axis_numbers(options.axis, len(first.shape), first.storage())
+    return join_parts(opened, along, options.pad)
 
 
 def _is_file(url: str) -> bool:
@@ -331,23 +254,23 @@ def local_path(path: str) -> str:
     return os.path.expanduser(path)
 
 
-def _open_path(path: str, key: Key | None, options: dict[str, Any], manifest: str | None) -> Source:
+def _open_path(path: str, options: Options) -> Source:
     """Detect the format of a path or URL, and open it with the options that the format accepts."""
-    if options["dtype"] is not None and options["shape"] is not None:
-        _no_key(key, "raw binary")
+    if options.dtype is not None and options.shape is not None:
+        options.refuse_key("raw binary")
         if not is_url(path) and is_folder(path):
             raise MissingFileError("No such file; it is a folder.", path=path)
-        accepted = _only("raw binary", options, "dtype", "shape", "offset")
-        return _rows(npy.open_raw(path, **accepted), options, manifest, path)
-    if is_url(path) and isinstance(key, str) and not _is_file(path):
-        _ask_for_metadata(path, key.strip("/"))
-    kind = "text" if options["format"] == "text" and os.path.isfile(path) else format_of(path)
+        accepted = options.only("raw binary", "dtype", "shape", "offset")
+        return _rows(npy.open_raw(path, **accepted), options, path)
+    if is_url(path) and isinstance(options.key, str) and not _is_file(path):
+        _ask_for_metadata(path, options.key.strip("/"))
+    kind = "text" if options.format == "text" and os.path.isfile(path) else format_of(path)
     if kind == "picture":
-        return _rows(_open_pictures([path], key, options), options, manifest, path)
-    accepted = _only(f"'{path}', which is {kind}", options, *_ACCEPTED[kind])
+        return _rows(_open_pictures([path], options), options, path)
+    accepted = options.only(f"'{path}', which is {kind}", *_ACCEPTED[kind])
     if kind not in _NAMELESS:
-        return _open_named(path, kind, key, accepted, options, manifest)
-    _no_key(key, f".{kind}" if kind == "npy" else kind)
+        return _open_named(path, kind, accepted, options)
+    options.refuse_key(f".{kind}" if kind == "npy" else kind)
     # `import oocdata` imports NumPy's formats only.
     source: Source
     if kind == "npy":
@@ -360,36 +283,30 @@ def _open_path(path: str, key: Key | None, options: dict[str, Any], manifest: st
         from oocdata.formats.tfrecord import open_tfrecord
 
         source = open_tfrecord(path)
-    return _rows(source, options, manifest, path)
+    return _rows(source, options, path)
 
 
-def _open_named(
-    path: str,
-    kind: Format,
-    key: Key | None,
-    accepted: dict[str, Any],
-    options: dict[str, Any],
-    manifest: str | None,
-) -> Source:
+def _open_named(path: str, kind: Format, accepted: dict[str, Any], options: Options) -> Source:
     """Open what a key means in a file with named arrays.
 
     Several arrays are opened together; one by one if each must be verified or decoded, or if only
     then their rows have one dtype and shape.
     """
-    axis, joined, parts = accepted.pop("axis"), list[Source](), list[Source]()
+    key, axis = options.key, accepted.pop("axis")
+    joined, parts = list[Source](), list[Source]()
     with tree_of(path, kind, **accepted) as tree:
         if key is None or (isinstance(key, str) and tree.is_name(key)):
             joined = [tree.open(key, axis)]
         else:
-            if manifest is None is options["pictures"]:
+            if options.manifest is None is options.pictures:
                 with suppress(MismatchedPartsError):
                     joined = [tree.join(key, axis)]
             if not joined:
                 parts = [tree.open(name, axis) for name, _ in tree.matches(key)]
-    finished = [_rows(source, options, manifest, path) for source in joined or parts]
+    finished = [_rows(source, options, path) for source in joined or parts]
     if joined or key is None:
         return finished[0]
-    return tree.concatenate(finished, key, axis, options["pad"])
+    return tree.concatenate(finished, key, axis, options.pad)
 
 
 def _ask_for_metadata(url: str, key: str) -> None:
@@ -439,8 +356,9 @@ def list_datasets(path: str) -> list[str | None]:
         return list(tree.names())
 
 
-def _open_object(target: Any, key: Key | None, options: dict[str, Any]) -> Source:
+def _open_object(target: Any, options: Options) -> Source:
     """Open an object: an array, or an open dataset of another library."""
+    key = options.key
     # Types are compared by name, so that no library is imported for a test.
     library, kind = type(target).__module__.partition(".")[0], type(target).__name__
     what = f"an object, {kind}"
@@ -450,7 +368,7 @@ def _open_object(target: Any, key: Key | None, options: dict[str, Any]) -> Sourc
         from oocdata.formats import xarray
 
         array = xarray.array_of(target, key)
-        return xarray.open_data_array(array, **_only(what, options, "missing", "external"))
+        return xarray.open_data_array(array, **options.only(what, "missing", "external"))
     if key is not None:
         raise ArgumentError(
             f"`key` must be None for an object; got {key!r}. Pass the dataset itself: "
@@ -459,11 +377,11 @@ def _open_object(target: Any, key: Key | None, options: dict[str, Any]) -> Sourc
     if library == "h5py" and kind == "Dataset":
         from oocdata.formats.hdf5 import opening as hdf5
 
-        return hdf5.from_dataset(target, **_only(what, options, "missing", "external"))
+        return hdf5.from_dataset(target, **options.only(what, "missing", "external"))
     if library == "zarr" and kind == "Array":
         from oocdata.formats.zarr import from_array
 
-        return from_array(target, **_only(what, options, "missing"))
+        return from_array(target, **options.only(what, "missing"))
     if library == "netCDF4":
         # The netCDF4 library is not thread-safe.
         path = target.filepath() if hasattr(target, "filepath") else target.group().filepath()
@@ -472,7 +390,7 @@ def _open_object(target: Any, key: Key | None, options: dict[str, Any]) -> Sourc
             f"{kind} {getattr(target, 'name', '')!r}. Open the file by its path, or through "
             f"xarray: ooc.open({path!r}, key) or ooc.open(xarray.open_dataset(…)[key])."
         )
-    accepted = _only(what, options)
+    accepted = options.only(what)
     if isinstance(target, np.ndarray):
         return memory.open_array(target, **accepted)
     if not isinstance(target, Source | RowSource):

@@ -252,7 +252,7 @@ def test_an_empty_chunk_is_found_at_open(stored: tuple[str, Path]) -> None:
     chunk.write_bytes(b"")
     for missing in ("error", "fill"):
         with pytest.raises(DamagedChunkError, match=r"must hold .* bytes?.*got 0") as got:
-            open_source(path, missing=missing)  # type: ignore[arg-type]
+            open_source(path, missing=missing)
         assert got.value.rows == (4, 5, 6, 7)
 
 

@@ -24,8 +24,9 @@ from oocdata.errors import (
 )
 from oocdata.formats.dimensions import SCALED, VALID, data_variables, packing
 from oocdata.formats.memory import slices_of
-from oocdata.formats.opening import Missing, refuse_arguments
+from oocdata.formats.options import refuse_arguments
 from oocdata.formats.packing import decoded
+from oocdata.formats.patterns import Missing
 from oocdata.formats.tree import Array
 from oocdata.formats.xarray.stored import StoredArray, is_loaded, stored_array
 
