@@ -210,10 +210,9 @@ class Loader(Epochs):
         nbytes = 0
         for leaf in leaves(self.dataset.spec):
             if leaf.dtype.kind in "SU" and (itemsize := leaf.dtype.itemsize):
-                dense = leaf.form == "dense"
-                count = (
-                    self.largest_batch * prod(leaf.shape) if dense else self.batch_bytes // itemsize
-                )
+                count = self.batch_bytes // itemsize
+                if leaf.form == "dense":
+                    count = self.largest_batch * prod(leaf.shape)
                 own = 0 if itemsize <= 22 else -(-(itemsize + 1) // 16) * 16 + 16
                 nbytes += count * (24 + own)
         return nbytes
@@ -221,22 +220,18 @@ class Loader(Epochs):
     @property
     def steps_together(self) -> int:
         """Number of steps that iteration reads at once; see `oocdata.runs`."""
+        far = self.dataset.is_refetched
         if self.dataset.is_mapped:
             nbytes = self.batch_bytes + self.input_bytes()
-            together = steps_together(len(self), nbytes, far=self.dataset.is_refetched)
+            together = steps_together(len(self), nbytes, far=far)
             together = min(together, _MAPPED_STEPS, max(1, _MAPPED_BYTES // max(1, nbytes)))
             return 1 if self.workers else together  # slow functions: each process takes a step
-        for nbytes in self.array_bytes:
-            if nbytes % buffers.ALIGNMENT and nbytes > _COPIED_BYTES:
-                return 1
+        if any(size % buffers.ALIGNMENT and size > _COPIED_BYTES for size in self.array_bytes):
+            return 1
         order = order_with_lanes(self.order)
         scattered = order is None and not isinstance(self.order, Sequential) and self.chunked
-        together = steps_together(
-            len(self),
-            self.batch_bytes + self.text_bytes,
-            share_chunks=scattered,
-            far=self.dataset.is_refetched,
-        )
+        nbytes = self.batch_bytes + self.text_bytes
+        together = steps_together(len(self), nbytes, share_chunks=scattered, far=far)
         if order is None:
             return together
         mixed = order.elements_mixed(len(self.dataset))
@@ -590,8 +585,7 @@ class Loader(Epochs):
         oocdata.errors.ServiceError
             If no dispatcher answers.
         """
-        dense = not as_flag("sparse", sparse)
-        loader = self if dense else replace(self, dataset=self.dataset.sparse())
+        loader = replace(self, dataset=self.dataset.sparse()) if as_flag("sparse", sparse) else self
         return registry.call(
             "to_tf", loader, start=start, epochs=epochs, parallel=parallel, prefetch=prefetch,
             service=service, job_name=job_name,

@@ -139,6 +139,7 @@ def passes(loader: Loader, start: tuple[int, int], epochs: int) -> Passes:
 @without_autograph
 def stream_to_tf(stream: Stream, prefetch: int) -> tf.data.Dataset:
     """Return a ``tf.data.Dataset`` of a stream's batches; see `oocdata.Stream.to_tf`."""
+    prefetch = as_count("prefetch", prefetch, at_least=0)
     begin = Passes(lambda end: stream.pass_from(end // stream.pass_from(0).steps))
     dataset = dataset_of_passes(stream, begin, {}, parallel=1, prefetch=prefetch)
     if stream.steps is None:
@@ -176,8 +177,6 @@ def dataset_of_passes(
         Of unknown cardinality.
     """
     text = fingerprint(loader, **extra)
-    parallel = as_count("parallel", parallel)
-    prefetch = as_count("prefetch", prefetch, at_least=0)
     reader = Reader(
         loader, parallel, prefetch, _HANDED_OUT, lambda run: stack_batches(run, loader),
         keeps_threads=tf.executing_eagerly(),  # TensorFlow may keep a graph for ever
