@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from oocdata.datasets.episodes import Episodes
     from oocdata.datasets.view import View
 
-__all__ = ["Mask", "Part", "WindowArray", "with_masks"]
+__all__ = ["AnchoredArray", "Mask", "WindowArray", "with_masks"]
 
 _FLAGS = MemoryArray(np.array([False, True]))
 """Source of masks: a mask consists of boxes of this array, and is read like other arrays."""
@@ -50,7 +50,7 @@ class WindowArray:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class AnchoredArray:
     """One array of a window, with its View and episodes.
 
     Attributes
@@ -134,7 +134,7 @@ class Part:
         return replace(self._forwards, flipped=(0, *self._forwards.flipped))
 
 
-class Mask(Part):
+class Mask(AnchoredArray):
     """A mask of one array of a window: True for rows inside the episode."""
 
     @cached_property
@@ -150,7 +150,7 @@ class Mask(Part):
         return Request(_FLAGS, origins, Extent.of((1,)), shape, _FLAGS.dtype, Placement((None,)))
 
 
-def _mask(part: Part) -> Mask:
+def _mask(part: AnchoredArray) -> Mask:
     return Mask(**fields_of(part))
 
 

@@ -24,7 +24,7 @@ from oocdata.datasets.offsets import LARGEST_OFFSET, as_offsets, as_rows, is_lis
 from oocdata.datasets.request import Request
 from oocdata.datasets.shared_rows import StoredRows, check_direction, stored_rows
 from oocdata.datasets.spec import Spec, leaves, map_tree
-from oocdata.datasets.window_arrays import Mask, Part, WindowArray, with_masks
+from oocdata.datasets.window_arrays import AnchoredArray, Mask, WindowArray, with_masks
 from oocdata.errors import ArgumentError, EmptyError
 from oocdata.index import Selection, as_count, as_flag, compose_ranges, is_all, select, take
 from oocdata.threads import cached_property
@@ -87,7 +87,7 @@ def fitting_windows(
     windows.layout  # noqa: B018  # raises if two arrays have one name
     if not (number := windows.count()):
         raise EmptyError(
-            f"a window must fit into the data; {call} span {_span(windows.parts)} rows, and the "
+            f"a window must fit into the data; {call} span {_span(windows.anchored)} rows, and the "
             f"longest episode has {windows.longest}. Ask for fewer rows, a smaller stride or "
             "horizon; or repeat rows at the edges, `pad=True`."
         )
@@ -122,7 +122,7 @@ class Windows(Dataset):
     chosen: Selection
 
     def __repr__(self) -> str:
-        rows = "+".join(str(len(part.offsets)) for part in self.parts)
+        rows = "+".join(str(len(array.offsets)) for array in self.anchored)
         padded = ", padded" if self.pad else ""
         return f"<Windows: {len(self)} elements of {rows} rows{padded}>"
 
@@ -135,23 +135,23 @@ class Windows(Dataset):
 
     @cached_property
     def _tree(self) -> Any:
-        """Arrays of an element, without masks, as a tree of `Part`."""
+        """Arrays of an element, without masks, as a tree of `AnchoredArray`."""
 
-        def part(array: WindowArray) -> Part:
+        def anchor(array: WindowArray) -> AnchoredArray:
             view = self.views[array.view]
             own = view.default_episodes if array.episodes is None else array.episodes
-            return Part(view, own, array.offsets, array.time_axis, self.pad)
+            return AnchoredArray(view, own, array.offsets, array.time_axis, self.pad)
 
-        return map_tree(part, self.arrays)
+        return map_tree(anchor, self.arrays)
 
     @cached_property
-    def parts(self) -> tuple[Part, ...]:
+    def anchored(self) -> tuple[AnchoredArray, ...]:
         """Arrays that are read around each anchor. Episode i of each belongs together."""
         return tuple(leaves(self._tree))
 
     @cached_property
     def layout(self) -> Any:
-        """Arrays of an element with their masks, as a tree of `Part` and `Mask`."""
+        """Arrays of an element with their masks, as a tree of `AnchoredArray` and `Mask`."""
         return with_masks(self._tree) if self.pad and self.mask else self._tree
 
     @property
@@ -191,25 +191,25 @@ class Windows(Dataset):
         With `pad`, each row that all arrays have is an anchor. Otherwise anchors are the positions
         from which all offsets are inside the episode; an anchor itself may be outside.
         """
-        return 0 if self.pad else -_low(self.parts)
+        return 0 if self.pad else -_low(self.anchored)
 
     @cached_property
     def ends(self) -> Ints:
         """Number of windows up to the end of each episode, shape (episodes,)."""
-        last = [0 if self.pad else part.offsets[-1] for part in self.parts]
-        stops = [part.episodes.lengths - end for part, end in zip(self.parts, last, strict=True)]
-        counts = (np.minimum.reduce(stops) - self.first - 1) // self.shift + 1
+        last = [0 if self.pad else array.offsets[-1] for array in self.anchored]
+        lengths = np.array([array.episodes.lengths for array in self.anchored])
+        counts = ((lengths.T - last).min(axis=1) - self.first - 1) // self.shift + 1
         return np.cumsum(np.maximum(counts, 0))
 
     def count(self) -> int:
         """Return the number of windows; raise ArgumentError if episodes of arrays differ."""
-        numbers = [len(part.episodes.starts) for part in self.parts]
+        numbers = [len(array.episodes.starts) for array in self.anchored]
         if len(set(numbers)) > 1:
             raise ArgumentError(
                 "arrays of an element must have equally many episodes, because episode i of each "
                 f"goes together; got {', '.join(map(str, numbers))}."
             )
-        lengths = np.array([part.episodes.lengths for part in self.parts])
+        lengths = np.array([array.episodes.lengths for array in self.anchored])
         uneven = np.flatnonzero(np.ptp(lengths, axis=0) > 1)
         if len(uneven):
             raise ArgumentError(
@@ -217,15 +217,15 @@ class Windows(Dataset):
                 f"(the states beside the actions); those of episode {uneven[0]} are "
                 f"{', '.join(map(str, lengths[:, uneven[0]]))}. Cut them, or give `episodes`."
             )
-        if self.pad and max(-_low(self.parts), _high(self.parts)) >= LARGEST_OFFSET:
+        if self.pad and max(-_low(self.anchored), _high(self.anchored)) >= LARGEST_OFFSET:
             raise ArgumentError("offsets must lie between -2**62 and 2**62; got longer ones.")
-        fits = self.longest > 0 and (self.pad or _span(self.parts) <= self.longest)
+        fits = self.longest > 0 and (self.pad or _span(self.anchored) <= self.longest)
         return int(self.ends[-1]) if fits else 0
 
     @property
     def longest(self) -> int:
         """Number of rows of the longest episode."""
-        return max(int(part.episodes.lengths.max(initial=0)) for part in self.parts)
+        return max(int(array.episodes.lengths.max(initial=0)) for array in self.anchored)
 
     @cached_property
     def _first_anchors(self) -> Ints:
@@ -243,13 +243,13 @@ class Windows(Dataset):
     # Rows and boxes ------------------------------------------------------------------------------
 
     @cached_property
-    def _leaves(self) -> list[Part]:
+    def _leaves(self) -> list[AnchoredArray]:
         return list(leaves(self.layout))
 
     def rows(self, positions: Ints) -> Ints:
         """Return the views' row numbers in each element, array by array, shape (n, rows)."""
         where = self.find(take(self.chosen, positions))
-        return np.concatenate([part.rows(*where) for part in self.parts], axis=1)
+        return np.concatenate([array.rows(*where) for array in self.anchored], axis=1)
 
     def requests(self, positions: Ints, draw: Draw) -> tuple[Request, ...]:
         """Return the requests for the rows of each array, and for each mask."""
@@ -267,7 +267,7 @@ class Windows(Dataset):
         if largest == ADDRESSABLE or len(self) == 0:
             return ADDRESSABLE
         view = next(view for view in self._members if view.blocks is largest)
-        of_view = [part for part in self.parts if part.view is view]
+        of_view = [array for array in self.anchored if array.view is view]
         offset = 0 if self.pad else _low(of_view)
         if isinstance(chosen, range):
             first = self.first + offset
@@ -309,9 +309,9 @@ class Windows(Dataset):
     _elements_are_rows = False
 
     @property
-    def _longest(self) -> Part:
+    def _longest(self) -> AnchoredArray:
         """The longest array; ids of rows for a split refer to its rows."""
-        return max(self.parts, key=lambda part: len(part.view))
+        return max(self.anchored, key=lambda array: len(array.view))
 
     def _row_positions(self, at: int) -> Ints:
         return self._longest.view._row_positions(at)
@@ -319,37 +319,37 @@ class Windows(Dataset):
     def _elements_within(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
         episodes, anchors = self.find(np.asarray(self.chosen, np.int64))
         starts, mask = self._longest.episodes.starts[episodes], np.ones(len(anchors), np.bool_)
-        for part in self.parts:  # row i of an episode belongs to row i in other arrays
-            moved = starts - part.episodes.starts[episodes]
-            for offset in part.offsets:
-                (numbers,) = replace(part, offsets=(offset,)).rows(episodes, anchors).T
+        for array in self.anchored:  # row i of an episode belongs to row i in other arrays
+            moved = starts - array.episodes.starts[episodes]
+            for offset in array.offsets:
+                (numbers,) = replace(array, offsets=(offset,)).rows(episodes, anchors).T
                 mask &= rows[numbers + moved]
         return mask
 
     def _stored_rows(self) -> list[StoredRows]:
         all_rows = []
-        for part in self.parts:
+        for array in self.anchored:
             if self.pad:
-                rows: Selection = part.rows(*self.find(np.asarray(self.chosen, np.int64)))
+                rows: Selection = array.rows(*self.find(np.asarray(self.chosen, np.int64)))
                 offsets: tuple[int, ...] = (0,)
             else:
-                rows = self._first_rows(part)
-                offsets = tuple(offset - part.offsets[0] for offset in part.offsets)
-            all_rows += stored_rows(part.view, rows, range(len(self)), offsets)
+                rows = self._first_rows(array)
+                offsets = tuple(offset - array.offsets[0] for offset in array.offsets)
+            all_rows += stored_rows(array.view, rows, range(len(self)), offsets)
         return all_rows
 
-    def _first_rows(self, part: Part) -> Selection:
-        """Return the first row of a part in each element, for windows without padding."""
-        chosen, first = self.chosen, part.offsets[0] + self.first
+    def _first_rows(self, array: AnchoredArray) -> Selection:
+        """Return the first row of an array in each element, for windows without padding."""
+        chosen, first = self.chosen, array.offsets[0] + self.first
         if len(self.ends) == 1 and isinstance(chosen, range):
-            first += int(part.episodes.starts[0])
+            first += int(array.episodes.starts[0])
             return compose_ranges(range(first, first + 1, self.shift), chosen)
         where = self.find(np.asarray(chosen, np.int64))
-        return replace(part, offsets=part.offsets[:1]).rows(*where)[:, 0]
+        return replace(array, offsets=array.offsets[:1]).rows(*where)[:, 0]
 
     def _positions_to_drop(self, gap: int) -> int:
         chosen, step = self.chosen, self.shift
-        low, high = _low(self.parts), _high(self.parts)
+        low, high = _low(self.anchored), _high(self.anchored)
         if self.pad:  # offsets outside the episode give a row between the anchor and the edge
             low, high = min(low, 0), max(high, 0)
         # A window at a uses rows up to a + high; the next one kept, at b, rows from b + low on.
@@ -365,21 +365,21 @@ class Windows(Dataset):
         if self.pad:
             return max(dropped, gap + high // step + -low // step)
         least = min(
-            _span([part for part in self.parts if part.view is view]) for view in self.views
+            _span([array for array in self.anchored if array.view is view]) for view in self.views
         )
         return max(dropped, -(-gap // min(step, least)))
 
 
-def _low(parts: Sequence[Part]) -> int:
+def _low(arrays: Sequence[AnchoredArray]) -> int:
     """Return the lowest offset of some arrays."""
-    return min(part.offsets[0] for part in parts)
+    return min(array.offsets[0] for array in arrays)
 
 
-def _high(parts: Sequence[Part]) -> int:
+def _high(arrays: Sequence[AnchoredArray]) -> int:
     """Return the highest offset of some arrays."""
-    return max(part.offsets[-1] for part in parts)
+    return max(array.offsets[-1] for array in arrays)
 
 
-def _span(parts: Sequence[Part]) -> int:
+def _span(arrays: Sequence[AnchoredArray]) -> int:
     """Return the number of rows from the first to the last row of some arrays, inclusive."""
-    return _high(parts) - _low(parts) + 1
+    return _high(arrays) - _low(arrays) + 1

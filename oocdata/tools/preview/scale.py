@@ -149,7 +149,7 @@ def panels_of(
     two_of_one_view = (
         isinstance(dataset, Windows)
         and dataset.view is not None
-        and len(parts) == len(dataset.parts) == 2
+        and len(parts) == len(dataset.anchored) == 2
     )
     if pair or (two_of_one_view and not over_rows):
         shared = _scales(replace(parts[0], name=""), _by_channel(*arrays))
