@@ -189,7 +189,7 @@ class Chunked:
                 if plan is not None:
                     read_rows(self, plan, origins, extent, out, places)
                 else:
-                    self.read_pieces(origins, extent, out, places)
+                    self.read_cut(origins, extent, out, places)
             self.reader.check()
         except SourceError as error:
             if error.rows is None:
@@ -216,10 +216,10 @@ class Chunked:
             read_uncached(self, origins, extent, out, places)
         return suits
 
-    def read_pieces(
+    def read_cut(
         self, origins: Ints, extent: Extent, out: NDArray[Any], places: Ints | None
     ) -> None:
-        """Gather boxes by items or by pieces."""
+        """Gather boxes that chunks cut, by items or by pieces."""
         from oocdata.engines.gather import items, pieces
 
         read = items.read_items if items.suits_items(self, extent) else pieces.read_pieces

@@ -46,9 +46,9 @@ class Feed:
     """
 
     def __init__(
-        self, loader: Loader | Stream, begin: Passes, fingerprint: str, reader: Reader
+        self, loader: Loader | Stream, passes: Passes, fingerprint: str, reader: Reader
     ) -> None:
-        self.loader, self.begin, self.reader = loader, begin, reader
+        self.loader, self.passes, self.reader = loader, passes, reader
         self.fingerprint = fingerprint
         self._fingerprint_bytes = fingerprint.encode()
         self._keys = itertools.count()
@@ -64,7 +64,7 @@ class Feed:
         if saved != self._fingerprint_bytes:
             check_fingerprint(saved.decode(), self.fingerprint)
         if number == BEGINNING:
-            position, runs = self._enter(self.begin(), 0)
+            position, runs = self._enter(self.passes(), 0)
             arrays: list[Any] | None = stack_batches([], self.loader)
         else:
             position, runs = self._take(position, number)
@@ -88,7 +88,7 @@ class Feed:
                 return current, runs
             self._runs[key] = runs
         # The iterator was restored, or its last read failed.
-        self.begin.follow(pass_)
+        self.passes.follow(pass_)
         return self._enter(pass_, number)
 
     def _enter(self, pass_: Pass, number: int) -> tuple[Ints, ReadAhead | Merged]:

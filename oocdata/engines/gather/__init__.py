@@ -1,4 +1,4 @@
-"""Gather boxes from decoded chunks.
+"""Gather boxes from decoded chunks, in the way that `Chunked.read` chooses.
 
 ============  =====================================================================================
 `rows`        boxes that are single positions (or few) along the outer axes, and equal on the inner

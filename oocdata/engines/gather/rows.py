@@ -55,7 +55,7 @@ def read_rows(
         if not len(cut):
             return
         if plan.item.itemsize <= _ITEM_BYTES and plan.offsets is not None:
-            array.read_pieces(origins[cut], extent, out, cut if places is None else places[cut])
+            array.read_cut(origins[cut], extent, out, cut if places is None else places[cut])
             return
         each, axes = plan.steps.shape
         if places is not None or len(cut) < len(points):
