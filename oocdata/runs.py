@@ -3,6 +3,9 @@
 A read has a fixed cost besides its bytes (arithmetic, switching the GIL, a call from TensorFlow),
 which is the same for 30 rows as for 3,000. So consecutive steps are read at once, up to a few MiB,
 and handed out one by one. The batches are the same as if each had been read alone.
+
+A *run* is some steps of an epoch that are read together. A *pass* is what one iteration reads:
+consecutive runs of one or more epochs. `Ahead` says how many runs of a pass are in flight.
 """
 
 from __future__ import annotations

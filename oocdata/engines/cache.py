@@ -5,6 +5,9 @@ copy per chunk. So all cached chunks of one size are *slots* of one mapping, sid
 batch is one gather by row number, outside the GIL, however many chunks and arrays its rows come
 from. A chunk takes the slot of an evicted one of its size. Sizes share the budget: to make room for
 another size, a slot's pages are returned to the system.
+
+`Cache` decides which chunks stay, of all sizes. `slots.Slots` has the memory of one size, and has
+missing chunks decoded into it. `ArrayCache` finds and loads the chunks of one array.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""Keep decoded chunks of one size side by side, so that a batch is one gather from all of them."""
+"""Keep decoded chunks of one size side by side, so that a batch is one gather from all of them.
+
+A chunk has a number in its array, in C order of the grid (`chunks` of an `ArrayCache`); a number
+that no other chunk of its size ever had (`numbers` here); and, while it is in memory or being
+decoded, a slot.
+"""
 
 from __future__ import annotations
 

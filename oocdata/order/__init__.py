@@ -3,6 +3,15 @@
 An order is a frozen, picklable value with one method, the pure function ``positions(count, start,
 stop, *, seed, epoch)``. It knows a count and other integers, never storage.
 
+==========  =====================================================================================
+position    number of an element in the dataset
+place       number of an element in an epoch: the order returns the position at each place
+block       positions that are stored together (`oocdata.blocks`); blocks are numbered as stored
+slot        number of an element along the blocks as stored, laid end to end
+visit       number of a block in the order of an epoch
+lane        stretch of the places of an epoch that one rank may read alone
+==========  =====================================================================================
+
 ===================  ===========================================================================
 `Sequential`         ascending positions
 `Shuffle`            a true permutation of all positions, in constant memory
