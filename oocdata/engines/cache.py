@@ -25,10 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Ints
-from oocdata.engines.decoding import is_decoding, scratch
+from oocdata.engines.decoding import must_not_wait, scratch
 from oocdata.engines.slots import SCRATCH_FACTOR, Decode, Pin, Slots
 from oocdata.memory import account, cache_share
-from oocdata.threads import holds_hdf5
 
 __all__ = ["ArrayCache", "Cache", "cache"]
 
@@ -399,8 +398,8 @@ class ArrayCache:
         Zstandard, NumPy).
         """
         absent = self.chunks_of(self.slots.absent(self.numbers_of(chunks)))
-        uncached = is_decoding() or holds_hdf5()  # then `load` does not cache
-        if uncached or not 0 < len(absent) <= self.most // 2:
+        # A thread that must not wait caches nothing; see `load`.
+        if must_not_wait() or not 0 < len(absent) <= self.most // 2:
             return None
         with self.load(absent.tolist(), decode, own_threads):
             return self.find(chunks)
@@ -426,9 +425,7 @@ class ArrayCache:
         Exception
             From `decode`. Chunks decoded in one call with a chunk that failed are not cached.
         """
-        if is_decoding() or holds_hdf5():
-            # Other threads may wait for this one: it must not wait for them, so it decodes into
-            # memory of its own.
+        if must_not_wait():  # so it decodes into memory of its own
             memory = np.empty(len(chunks) * self.nbytes, np.uint8)
             decode(list(chunks), list(range(len(chunks))), memory)
             return Pin(np.arange(len(chunks)), memory)

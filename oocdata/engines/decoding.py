@@ -21,7 +21,7 @@ from typing import TypeVar
 from oocdata.memory import scratch_share
 from oocdata.threads import cores, fork_safe, holds_hdf5
 
-__all__ = ["in_decoding_thread", "is_decoding", "run_tasks", "scratch"]
+__all__ = ["in_decoding_thread", "must_not_wait", "run_tasks", "scratch"]
 
 Made = TypeVar("Made")
 
@@ -98,15 +98,15 @@ def _end() -> None:
 def in_decoding_thread(work: Callable[[], Made]) -> Made:
     """Return the result of `work`, run in a decoding thread.
 
-    It is run in this thread if it is one itself, if none can start, or if they could wait for this
-    thread: if it is decoding, or holds HDF5's lock.
+    It is run in this thread if it is one itself, if none can start, or if this thread must not wait
+    for them.
 
     Examples
     --------
     >>> in_decoding_thread(lambda: threading.current_thread().name[:14])
     'oocdata-decode'
     """
-    if _local.decodes or is_decoding() or holds_hdf5():
+    if _local.decodes or must_not_wait():
         return work()
     try:
         tasks = _queue()
@@ -181,7 +181,7 @@ def scratch(nbytes: int) -> Iterator[None]:
     Examples
     --------
     >>> with scratch(1 << 20):
-    ...     is_decoding()
+    ...     must_not_wait()
     True
     """
     global _in_use
@@ -206,9 +206,12 @@ def scratch(nbytes: int) -> Iterator[None]:
             _scratch_freed.notify_all()
 
 
-def is_decoding() -> bool:
-    """Return whether this thread is decoding a chunk, which is made from another array's."""
-    return _local.counted > 0
+def must_not_wait() -> bool:
+    """Return whether other threads may wait for this one, so that it must not wait for them.
+
+    It is decoding a chunk, which is made from another array's, or it holds HDF5's lock.
+    """
+    return _local.counted > 0 or holds_hdf5()
 
 
 def _reset_after_fork() -> None:

@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent
 from oocdata.datasets.view import View
-from oocdata.engines import cache as module
 from oocdata.engines import gather
 from oocdata.engines.cache import cache
 from oocdata.engines.chunked import Chunked
@@ -412,7 +411,7 @@ def test_an_interrupt_ends_the_wait_and_decoding_continues():
 def test_a_thread_in_hdf5_waits_for_no_other(monkeypatch: pytest.MonkeyPatch):
     """In a callback of h5py, the thread that decodes the chunk may wait for HDF5's lock."""
     array, reader, view = counted((100, 6), (10, 6))
-    monkeypatch.setattr(module, "holds_hdf5", lambda: True)
+    monkeypatch.setattr("oocdata.engines.decoding.holds_hdf5", lambda: True)
     monkeypatch.setattr("oocdata.engines.slots.in_decoding_thread", None)
     assert_array_equal(view.take([3, 55]), array[[3, 55]])
     assert reader.count == {(0, 0): 1, (5, 0): 1}

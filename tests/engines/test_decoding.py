@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from oocdata.engines.decoding import in_decoding_thread, is_decoding, run_tasks, scratch
+from oocdata.engines.decoding import in_decoding_thread, must_not_wait, run_tasks, scratch
 from oocdata.formats.hdf5.file import hdf5_lock
 from oocdata.threads import cores
 
@@ -37,7 +37,7 @@ def test_tasks_run_in_parallel_and_are_waited_for(within: bool) -> None:
     def task() -> None:
         with suppress(threading.BrokenBarrierError):  # no other thread came
             met.wait(20)
-        nested.append(is_decoding())
+        nested.append(must_not_wait())
         ended.append(threading.get_ident())
 
     def work() -> None:
@@ -50,7 +50,7 @@ def test_tasks_run_in_parallel_and_are_waited_for(within: bool) -> None:
         run_tasks([task, task])
     assert len(ended) == len(set(ended)) == 2
     assert nested == [within] * 2
-    assert not is_decoding()
+    assert not must_not_wait()
 
 
 def test_a_decoding_thread_does_not_wait_for_another() -> None:

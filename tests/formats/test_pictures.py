@@ -25,7 +25,7 @@ import oocdata as ooc
 from oocdata.datasets.view import View
 from oocdata.describe import as_json, from_json
 from oocdata.engines.cache import cache
-from oocdata.engines.decoding import is_decoding, scratch
+from oocdata.engines.decoding import must_not_wait, scratch
 from oocdata.engines.source import Source
 from oocdata.errors import (
     ArgumentError,
@@ -775,8 +775,8 @@ def test_scratch_within_scratch() -> None:
                 inside[0] += 1
                 most[0] = max(most[0], inside[0])
                 inside[0] -= 1
-            assert is_decoding()
-        assert not is_decoding()
+            assert must_not_wait()
+        assert not must_not_wait()
 
     threads = [threading.Thread(target=work, daemon=True) for _ in range(2)]
     for thread in threads:

@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent, Ints
-from oocdata.engines.decoding import in_decoding_thread, is_decoding, run_tasks, scratch
+from oocdata.engines.decoding import in_decoding_thread, must_not_wait, run_tasks, scratch
 from oocdata.engines.slots import decode_groups
-from oocdata.threads import holds_hdf5
 
 if TYPE_CHECKING:
     from oocdata.engines.chunked import Chunked
@@ -29,7 +28,7 @@ def suits_uncached(array: Chunked, origins: Ints, extent: Extent, out: NDArray[A
         and extent.strides == (1,) * len(extent.strides)
         and out.dtype == array.dtype
         and out[0][first].flags.c_contiguous
-        and not (is_decoding() or holds_hdf5() or array.storage().is_remote)
+        and not (must_not_wait() or array.storage().is_remote)
         and array.cached.seldom_read_again(_chunks_of(array, origins, extent) @ array.steps)
     )
 
