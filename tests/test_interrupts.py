@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import h5py
@@ -49,27 +50,69 @@ def test_ctrl_c_leaves_nothing_half_changed(write: Any, tmp_path: Path) -> None:
 
 
 START = """
-import signal, sys, threading
+import os, signal, sys, threading
 import oocdata as ooc
 start = threading.Thread.start
 def interrupted(thread):
     start(thread)
-    if threading.current_thread() is threading.main_thread():
-        signal.raise_signal(signal.SIGINT)
+    threading.Thread.start = start
+    os.kill(os.getpid(), signal.SIGINT)
 view = ooc.open(sys.argv[1])
 threading.Thread.start = interrupted
 try:
-    view.take([0])
+    READ
 except KeyboardInterrupt:
     print("interrupted")
 """
+READS = ["view.take([0])", "next(iter(view.batches(4)))"]
 
 
-def test_ctrl_c_while_a_decoding_thread_starts_leaves_no_thread(tmp_path: Path) -> None:
+@pytest.mark.parametrize("read", READS)
+def test_ctrl_c_while_threads_start_leaves_no_thread(read: str, tmp_path: Path) -> None:
     """Such a thread was never told to end, so neither did the process."""
-    command = [sys.executable, "-c", START, str(write_hdf5(tmp_path))]
+    command = [sys.executable, "-c", START.replace("READ", read), str(write_hdf5(tmp_path))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert (done.stdout, done.stderr, done.returncode) == ("interrupted\n", "", 0)
+
+
+@pytest.mark.parametrize("read", READS)
+def test_ctrl_c_finds_no_lock_of_python_in_a_read(read: str, tmp_path: Path) -> None:
+    """Such a lock may stay locked, because the ``__enter__`` of a condition can be interrupted."""
+    view = ooc.open(write_hdf5(tmp_path))
+    ours = threading.__file__, sys.modules["concurrent.futures"].__path__[0]
+    found = set[str]()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        code = frame.f_code
+        takes_lock = code.co_name in ("__enter__", "acquire", "start", "submit", "wait")
+        if event == "call" and code.co_filename.startswith(ours) and takes_lock:
+            found.add(f"{code.co_filename}: {code.co_qualname}")
+
+    sys.setprofile(note)
+    try:
+        exec(read, {"view": view})
+    finally:
+        sys.setprofile(None)
+    assert not found
+
+
+OUTLIVE = """
+import atexit, sys, threading
+def read():
+    print(sum(len(batch) for batch in loader), sum(len(batch) for batch in loader.epoch(3)))
+atexit.register(read)  # called last
+import oocdata as ooc
+loader = ooc.open(sys.argv[1]).batches(16, shuffle=True)
+threading.Thread(target=read).start()
+"""
+
+
+@pytest.mark.parametrize("write", [write_npy, write_hdf5])
+def test_reading_goes_on_after_the_main_thread(write: Any, tmp_path: Path) -> None:
+    """By threads of the user, which the interpreter waits for, and by functions of `atexit`."""
+    command = [sys.executable, "-c", OUTLIVE, write(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == ("3000 3000\n" * 2, "", 0)
 
 
 def test_a_descriptor_is_held_while_it_is_read_from(

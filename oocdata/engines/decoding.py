@@ -2,24 +2,19 @@
 
 The calling thread only waits. So Ctrl-C, which only reaches the main thread, interrupts nothing but
 the wait; and however many threads read, no more decode than there are processors.
-
-`concurrent.futures` can't be used: Ctrl-C between the start of a thread and its entry in the pool's
-table leaves a thread that is never told to end, and in the first line of ``Condition.__enter__`` a
-lock that nobody releases. ``SimpleQueue`` is written in C, so it is interrupted before or after.
 """
 
 from __future__ import annotations
 
-import atexit
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import TypeVar
 
 from oocdata.memory import scratch_share
-from oocdata.threads import cores, fork_safe, holds_hdf5
+from oocdata.threads import Threads, cores, holds_hdf5
 
 __all__ = ["in_decoding_thread", "must_not_wait", "run_tasks", "scratch"]
 
@@ -29,70 +24,13 @@ Made = TypeVar("Made")
 class _Local(threading.local):
     counted = 0
     """Scratch bytes counted for this thread."""
-    decodes = False
-    """Whether this is a decoding thread."""
 
 
 _local = _Local()
 _scratch_freed = threading.Condition()
 _in_use = 0
 """Scratch bytes of all threads."""
-_starting = fork_safe(threading.Lock())
-_tasks: SimpleQueue[Callable[[], object] | None] | None = None
-"""What the decoding threads run; None before they start."""
-_threads: list[threading.Thread] = []
-_ended = False
-
-
-def _queue() -> SimpleQueue[Callable[[], object] | None]:
-    """Return the queue of the decoding threads, which are running.
-
-    Raises
-    ------
-    RuntimeError
-        If no thread can start, or the interpreter is shutting down.
-    """
-    if _tasks is None and not _ended:
-        starter = threading.Thread(target=_start, name="oocdata-start")
-        starter.start()
-        starter.join()
-    if _tasks is None or _ended:
-        raise RuntimeError("no decoding thread can start")
-    return _tasks
-
-
-def _start() -> None:
-    """Start the decoding threads, in a thread of its own, which Ctrl-C does not reach."""
-    global _tasks
-    with _starting, suppress(RuntimeError):
-        tasks: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
-        while _tasks is None or len(_threads) < cores():
-            name = f"oocdata-decode_{len(_threads)}"
-            # Else the interpreter would wait for the thread before it calls `_end`.
-            thread = threading.Thread(target=_run, args=(tasks,), name=name, daemon=True)
-            thread.start()
-            _threads.append(thread)
-            _tasks = tasks
-
-
-def _run(tasks: SimpleQueue[Callable[[], object] | None]) -> None:
-    _local.decodes = True
-    while (task := tasks.get()) is not None:
-        task()
-        del task  # with what it refers to
-
-
-@atexit.register
-def _end() -> None:
-    """Wait for decoding that Ctrl-C left behind: a running thread may crash the interpreter."""
-    global _ended
-    _ended = True
-    with _starting:
-        if _tasks is not None:
-            for _ in _threads:
-                _tasks.put(None)
-        for thread in _threads:
-            thread.join()
+_threads = Threads(cores(), "oocdata-decode")
 
 
 def in_decoding_thread(work: Callable[[], Made]) -> Made:
@@ -106,28 +44,9 @@ def in_decoding_thread(work: Callable[[], Made]) -> Made:
     >>> in_decoding_thread(lambda: threading.current_thread().name[:14])
     'oocdata-decode'
     """
-    if _local.decodes or must_not_wait():
+    if _threads.include_this() or must_not_wait():
         return work()
-    try:
-        tasks = _queue()
-    except RuntimeError:
-        return work()
-    result: SimpleQueue[tuple[Made, None] | tuple[None, BaseException]] = SimpleQueue()
-
-    def task() -> None:
-        try:
-            result.put((work(), None))
-        except BaseException as error:  # raised in the thread that waits
-            result.put((None, error))
-
-    tasks.put(task)
-    made, error = result.get()
-    if error is None:
-        return made  # type: ignore[return-value]
-    try:
-        raise error
-    finally:
-        del error  # its traceback refers to this frame
+    return _threads.begin(work)()
 
 
 def run_tasks(tasks: Sequence[Callable[[], None]]) -> None:
@@ -158,10 +77,8 @@ def run_tasks(tasks: Sequence[Callable[[], None]]) -> None:
                 ended.put(error)
         _local.counted = before
 
-    if len(tasks) > 1:
-        with suppress(RuntimeError):
-            for _ in range(min(len(tasks), cores()) - 1):
-                _queue().put(work)
+    for _ in range(min(len(tasks), cores()) - 1):
+        _threads.put(work)
     work()
     errors = [error for _ in tasks if (error := ended.get()) is not None]
     if errors:
@@ -215,9 +132,8 @@ def must_not_wait() -> bool:
 
 
 def _reset_after_fork() -> None:
-    global _in_use, _local, _scratch_freed, _tasks, _threads
+    global _in_use, _local, _scratch_freed
     _scratch_freed, _in_use, _local = threading.Condition(), 0, _Local()
-    _tasks, _threads = None, []
 
 
 os.register_at_fork(after_in_child=_reset_after_fork)

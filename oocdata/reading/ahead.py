@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import closing, nullcontext, suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import finalize
 
 from oocdata.datasets.spec import Batch
@@ -20,16 +20,16 @@ from oocdata.memory import account
 from oocdata.reading.merged import Merged
 from oocdata.reading.prefetcher import Prefetcher
 from oocdata.runs import Pass, fitted, run_bytes
+from oocdata.threads import Threads
 
 if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
-
     from oocdata.reading.workers.pool import WorkerPool
     from oocdata.stream import Stream
 
 __all__ = ["ReadAhead", "Reader", "read_ahead"]
 
-_Idle = TypeVar("_Idle")
+_Idle: TypeAlias = "tuple[WorkerPool, Sequence[Callable[[], object]]]"
+"""A pool, and the functions that wait for its unread runs."""
 
 
 def read_ahead(
@@ -87,8 +87,8 @@ class Reader:
         self.loader, self.plan = loader, loader.ahead(parallel, prefetch)
         self._finish, self._keeps_threads = finish, keeps_threads
         self._runs_in_use = runs_in_use
-        self._idle: list[tuple[WorkerPool, Sequence[Callable[[], object]]]] = []
-        self._idle_threads: list[tuple[int, ThreadPoolExecutor]] = []
+        self._idle: list[_Idle] = []
+        self._idle_threads: list[Threads] = []
         self._closed = False
 
     def begin(self, pass_: Pass, number: int = 0) -> ReadAhead | Merged:
@@ -144,32 +144,24 @@ class Reader:
         if self._closed:
             self.close()
 
-    def acquire_threads(self) -> ThreadPoolExecutor:
+    def acquire_threads(self) -> Threads:
         """Return threads that read the runs of one pass."""
-        from concurrent.futures import ThreadPoolExecutor  # not for `import oocdata`: it is slow
+        with suppress(IndexError):
+            return self._idle_threads.pop()
+        return Threads(self.plan.reading, "oocdata-read-ahead")
 
-        for process, threads in _popped(self._idle_threads):
-            if process == os.getpid():  # a fork has none of its parent's threads
-                return threads
-        return ThreadPoolExecutor(self.plan.reading, "oocdata-read-ahead")
-
-    def release_threads(self, threads: ThreadPoolExecutor, *, keep: bool) -> None:
+    def release_threads(self, threads: Threads, *, keep: bool) -> None:
         """Keep idle threads for the next pass, unless a read failed: exceptions may keep `self`."""
-        self._idle_threads.append((os.getpid(), threads))
+        self._idle_threads.append(threads)
         if self._closed or not (keep and self._keeps_threads):
-            self._close_threads()
+            self._idle_threads.clear()
 
     def close(self) -> None:
         """End the threads and worker processes, also of a running pass. May be called again."""
         self._closed = True
-        self._close_threads()
+        self._idle_threads.clear()
         for pool, _ in _popped(self._idle):
             pool.close()
-
-    def _close_threads(self) -> None:
-        for process, threads in _popped(self._idle_threads):
-            if process == os.getpid():
-                threads.shutdown(wait=False)
 
 
 def _popped(idle: list[_Idle]) -> Iterator[_Idle]:
@@ -270,7 +262,7 @@ class _Threads:
         self._account.give(id(self), self._nbytes)
 
     def begin(self, number: int) -> Callable[[], list[Any]]:
-        return self._threads[0].submit(self._read, number).result
+        return self._threads[0].begin(lambda: self._read(number))
 
     def _read(self, number: int) -> list[Any]:
         self._running[number] = None

@@ -6,7 +6,6 @@ The pass can continue after read errors: it reports the unreadable rows and read
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain, pairwise
@@ -22,7 +21,7 @@ from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.view import View
 from oocdata.errors import ArgumentError, SourceError
 from oocdata.memory import batch_share
-from oocdata.threads import cores, in_order
+from oocdata.threads import Threads, cores, in_order
 from oocdata.tools.report import progress as bar
 
 __all__ = ["Block", "block_sizes", "chunk_rows", "each_block", "read_rows", "spec_of_one_array"]
@@ -89,8 +88,7 @@ def each_block(
 
     with (
         bar(label, total * row_bytes, shown=bool(label)) as advance,
-        ThreadPoolExecutor(threads, "oocdata-pass") as pool,
-        closing(in_order(pool, read, pairwise(edges), most)) as results,
+        closing(in_order(Threads(threads, "oocdata-pass"), read, pairwise(edges), most)) as results,
     ):
         for count, result in results:
             yield result

@@ -13,7 +13,6 @@ a time. A chunk passes through them in order (HDF5 File Format Specification, II
 from __future__ import annotations
 
 import os
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from typing import Any
 
@@ -23,7 +22,7 @@ from numpy.typing import NDArray
 from oocdata.errors import SourceError
 from oocdata.formats.hdf5.decode import LZ4, ZSTD
 from oocdata.formats.hdf5.file import hdf5_library
-from oocdata.threads import cores, in_order
+from oocdata.threads import Threads, cores, in_order
 from oocdata.writers.codec import NONE, Codec, compress
 from oocdata.writers.disk import write_errors
 from oocdata.writers.flat import FlatStorage
@@ -122,7 +121,7 @@ class Hdf5Storage:
         self._unsaved = 0
         if done:
             self._open()
-        self._threads = ThreadPoolExecutor(cores(), "oocdata-encode")
+        self._threads = Threads(cores(), "oocdata-encode")
 
     def write(self, first: int, values: NDArray[Any]) -> None:
         """Encode the chunks of rows in threads, and write each as soon as it is encoded."""
@@ -180,7 +179,7 @@ class Hdf5Storage:
 
     def abandon(self) -> None:
         """Close the file, and end the threads."""
-        self._threads.shutdown(wait=True, cancel_futures=True)
+        self._threads.close()
         if self._file is None:
             return
         with suppress(OSError):  # the folder may be gone

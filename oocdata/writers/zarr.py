@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Generator, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from typing import Any
 
@@ -23,7 +22,7 @@ from numpy.typing import NDArray
 from oocdata.engines.atomic import sync_file
 from oocdata.errors import SourceError
 from oocdata.formats.codecs import codecs
-from oocdata.threads import cores, in_order, in_threads
+from oocdata.threads import Threads, cores, in_order, in_threads
 from oocdata.writers.codec import NONE, Codec, compress
 from oocdata.writers.disk import sync_folders, write_errors, write_json
 from oocdata.writers.storage import Place, pad_chunk, units_of
@@ -60,7 +59,7 @@ class ZarrStorage:
             self._create()
         elif not os.path.exists(self._metadata):
             raise SourceError("the array must have metadata; it has none.", path=path)
-        self._threads = ThreadPoolExecutor(cores(), "oocdata-encode")
+        self._threads = Threads(cores(), "oocdata-encode")
         self._written: list[str] = []
 
     def write(self, first: int, values: NDArray[Any]) -> None:
@@ -151,7 +150,7 @@ class ZarrStorage:
 
     def abandon(self) -> None:
         """End the threads."""
-        self._threads.shutdown(wait=True, cancel_futures=True)
+        self._threads.close()
 
     def _create(self) -> None:
         """Write the metadata of the array, and of the groups above it."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from itertools import chain, islice
 from math import prod
@@ -22,7 +21,7 @@ import numpy as np
 from oocdata.box import Extent
 from oocdata.datasets.dataset import Dataset
 from oocdata.engines.cache import cache
-from oocdata.threads import in_order
+from oocdata.threads import Threads, in_order
 from oocdata.tools.profile.pacing import Measure
 
 __all__ = ["MEMORY", "Files", "decoding", "disk_reading", "files_of"]
@@ -130,10 +129,8 @@ def disk_reading(files: Files, dataset: Dataset) -> Limited:
     def measure(seconds: float, number: int) -> float:
         files.drop()
         blocks = ((path, at) for path, size in files.items() for at in range(0, size, _BLOCK))
-        with (
-            ThreadPoolExecutor(_IN_FLIGHT, "oocdata-limit") as threads,
-            closing(in_order(threads, _read, blocks, _IN_FLIGHT + 1)) as reads,
-        ):
+        threads = Threads(_IN_FLIGHT, "oocdata-limit")
+        with closing(in_order(threads, _read, blocks, _IN_FLIGHT + 1)) as reads:
             return _rate(reads, seconds)
 
     stored = 0
