@@ -148,13 +148,18 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
         tf.data.Dataset
             With static shapes, and the cardinality of a whole epoch.
         """
-        from oocdata.frontends.tfdata import dataset_of_passes, with_cardinality
+        import tensorflow as tf
 
-        dataset = dataset_of_passes(
-            self.loader, Passes(self._begin), {"steps": str(len(self.loader))},
+        from oocdata.frontends.tfdata import dataset_of_passes, without_autotuning
+
+        steps = len(self.loader)
+        dataset = without_autotuning(dataset_of_passes(
+            self.loader, Passes(self._begin), {"steps": str(steps)},
             parallel=parallel, prefetch=prefetch,
-        )  # fmt: skip
-        return with_cardinality(dataset, len(self.loader), always=False)
+        ))  # fmt: skip
+        # Only `fit` asks: a pass can be longer, by steps that make variables.
+        dataset.cardinality = lambda: tf.constant(steps, tf.int64)
+        return dataset
 
     def stop(self, *_: object) -> None:
         """Save after the step that is running, and end ``fit``.

@@ -163,7 +163,7 @@ def to_service(
     dataset = dataset.with_options(bounded_options())
     forget_after(dataset, feeds.forget, number)
     if not shared:
-        dataset = with_cardinality(dataset, epochs * steps, always=tuple(start)[1] == 0)
+        dataset = with_cardinality(dataset, epochs * steps)
     return dataset
 
 

@@ -88,7 +88,7 @@ def to_tf(
     job_name: str | None = None,
 ) -> tf.data.Dataset:
     """Return a ``tf.data.Dataset`` of a loader's batches; see `oocdata.Loader.to_tf`."""
-    _, step, epochs = checked_start(loader, start, epochs)
+    _, _, epochs = checked_start(loader, start, epochs)
     parallel = as_count("parallel", parallel)
     prefetch = as_count("prefetch", prefetch, at_least=0)
     if service is not None and loader.dataset.is_multi_array:
@@ -114,7 +114,7 @@ def to_tf(
         records, begin, extra, parallel=parallel, prefetch=prefetch,
         parsed=None if records is loader else loader,
     )  # fmt: skip
-    return with_cardinality(dataset, length, always=step == 0)
+    return with_cardinality(dataset, length)
 
 
 def passes(loader: Loader, start: tuple[int, int], epochs: int) -> Passes:
@@ -142,9 +142,10 @@ def stream_to_tf(stream: Stream, prefetch: int) -> tf.data.Dataset:
     prefetch = as_count("prefetch", prefetch, at_least=0)
     begin = Passes(lambda end: stream.pass_from(end // stream.pass_from(0).steps))
     dataset = dataset_of_passes(stream, begin, {}, parallel=1, prefetch=prefetch)
-    if stream.steps is None:
-        return without_autotuning(dataset)
-    return with_cardinality(dataset, stream.steps, always=True)
+    if stream.steps is not None:
+        # Not `with_cardinality`: only a read after the last batch finds that there are more.
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(stream.steps))
+    return without_autotuning(dataset)
 
 
 def dataset_of_passes(
@@ -280,18 +281,14 @@ def bounded_options() -> tf.data.Options:
     return options
 
 
-def with_cardinality(dataset: tf.data.Dataset, length: int, *, always: bool) -> tf.data.Dataset:
-    """Return a dataset with a known cardinality: `length` steps in each pass.
+def with_cardinality(dataset: tf.data.Dataset, length: int) -> tf.data.Dataset:
+    """Return a dataset with a known cardinality, `length`, whose passes may be shorter.
 
-    Unless `always`, the first pass is shorter because it begins within an epoch, which TensorFlow
-    does not allow with a known cardinality. Then only `dataset.cardinality()` returns the length,
-    which is what ``fit`` calls; datasets derived from this one do not know it.
+    The first one is, if it begins within an epoch, and one of which `ignore_errors` skips batches:
+    `assert_cardinality` would raise at its end, again and again.
     """
-    if always:
-        return without_autotuning(dataset.apply(tf.data.experimental.assert_cardinality(length)))
-    dataset = without_autotuning(dataset)
-    dataset.cardinality = lambda: tf.constant(length, tf.int64)
-    return dataset
+    empty = dataset.take(0).repeat()  # TensorFlow counts it as infinite
+    return without_autotuning(dataset.concatenate(empty).take(length))
 
 
 def without_autotuning(dataset: tf.data.Dataset) -> tf.data.Dataset:

@@ -118,6 +118,9 @@ def test_a_length_is_the_cardinality() -> None:
     assert even.to_tf().element_spec[1].shape == (10,)
     with pytest.raises(MapError, match="there were 103"):
         list(even.to_tf())
+    fewer = ooc.generate(pairs, workers=0, shard=True, length=COUNT - 3).batches(10)
+    with pytest.raises(MapError, match="there were more"):
+        list(fewer.to_tf())
 
 
 def test_fit_continues_with_endless_generators() -> None:

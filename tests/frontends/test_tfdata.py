@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import sys
 import textwrap
 import threading
@@ -71,7 +72,8 @@ class TestEpochs:
         first, second = drawn(dataset), drawn(dataset)
         assert_array_equal(first, np.concatenate([epoch(loader, n) for n in (2, 3, 4)])[40:])
         assert_array_equal(second, np.concatenate([epoch(loader, n) for n in (5, 6, 7)]))
-        assert dataset.cardinality() == 3 * 11  # of every pass but the first
+        # Of every pass but the first, also to datasets derived from it.
+        assert dataset.cardinality() == dataset.prefetch(2).cardinality() == 3 * 11
 
     def test_transformations_appended_by_the_user_are_tuned(self, loader: ooc.Loader) -> None:
         assert loader.to_tf().options().autotune.enabled in (None, True)
@@ -430,6 +432,23 @@ class TestErrors:
         for batches in (loader, loader.to_tf()):
             with pytest.raises(RuntimeError, match="StopIteration"):
                 list(batches)
+
+    def test_ignored_errors_skip_a_run_and_end_the_pass(self) -> None:
+        """TensorFlow's `assert_cardinality` raised at the end, again and again."""
+
+        def refuse(x: np.ndarray) -> np.ndarray:
+            if 30 in x:
+                raise KeyError("no")
+            return x
+
+        mapped = ooc.open(np.arange(100)).map(refuse, spec=ooc.ArraySpec((), np.dtype("i8")))
+        dataset = mapped.batches(10).to_tf(epochs=2)
+        expected = np.tile([*range(0, 100, 10)], 2).tolist()
+        expected = [first for first in expected if first != 30]
+        for ignoring in (dataset.ignore_errors(), dataset.prefetch(1).ignore_errors()):
+            for _ in range(2):
+                batches = itertools.islice(ignoring.as_numpy_iterator(), 30)
+                assert [int(batch[0]) for batch in batches] == expected
 
     def test_a_file_cut_short_while_it_is_read(self, tmp_path: Path) -> None:
         path = tmp_path / "cut.npy"
