@@ -62,10 +62,16 @@ def decompress(codec: str, data: Any, out: NDArray[np.uint8] | None) -> Any:
 
 @lru_cache
 def numcodec(configuration: str) -> Any:
-    """Return the codec of numcodecs with a configuration (JSON); `ValueError` if unknown."""
+    """Return the codec of numcodecs with a configuration (JSON); `ValueError` if unknown.
+
+    ``pickle`` counts as unknown: decoding would run any code that a stranger's file holds.
+    """
     import numcodecs  # not for `import oocdata`
 
-    return numcodecs.get_codec(json.loads(configuration))
+    options = json.loads(configuration)
+    if options["id"] == "pickle":
+        raise ValueError("pickles are not decoded")
+    return numcodecs.get_codec(options)
 
 
 def numbers_of(configuration: str, data: Any) -> NDArray[Any]:

@@ -991,3 +991,27 @@ def test_opening_a_sharded_archive_reads_its_indices_alone(
     monkeypatch.setattr(os, "preadv", part)
     open_as_it_is(str(tmp_path / "a.zip"), missing=missing)
     assert 0 < taken < 4096  # of 256 KiB
+
+
+class Touch:
+    """An object whose pickle runs code."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.path,)
+
+
+@pytest.mark.parametrize("place", ["compressor", "filters"])
+def test_pickled_chunks_are_refused(tmp_path: Path, place: str) -> None:
+    """An array of numbers may name any codec; that one would run the code of a stranger."""
+    write(tmp_path / "a", zarr_format=2)
+    codec = {"id": "pickle", "protocol": 5}
+    node = json.loads((tmp_path / "a/.zarray").read_bytes())
+    node |= {"compressor": None, "filters": None, place: [codec] if place == "filters" else codec}
+    (tmp_path / "a/.zarray").write_text(json.dumps(node))
+    (tmp_path / "a/0.0.0").write_bytes(pickle.dumps(Touch(tmp_path / "ran")))
+    with pytest.raises(UnknownFormatError, match="got the codec pickle"):
+        read(open_source(str(tmp_path / "a"), missing="fill"), 0)
+    assert not (tmp_path / "ran").exists()
