@@ -35,24 +35,7 @@ __all__ = ["ArrayRows"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ArrayRows(Dataset):
-    """A selection of the rows of one array; the base class of `View`.
-
-    Attributes
-    ----------
-    source : Source
-        The array as stored.
-    axes : tuple of int
-        Sample axes of the stored array, outermost first. Rows are numbered in C order along them.
-    cuts : tuple of range or int
-        For each axis of the stored array the selected positions, or the one selected position of an
-        axis that was dropped.
-    rows : range or ndarray of int64
-        Numbers of the selected rows along the sample axes, in the order of delivery.
-    order : tuple of int
-        For each axis of an element, the axis of the stored array.
-    dtype : numpy.dtype
-        Dtype of delivered rows, in native byte order.
-    """
+    """A selection of the rows of one array; for the fields see `View`, its subclass."""
 
     source: Source
     axes: tuple[int, ...]
