@@ -7,7 +7,6 @@ import fcntl
 import os
 import shutil
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from oocdata.errors import (
     UnknownFormatError,
     UnsupportedDtypeError,
 )
-from oocdata.threads import cores, in_order
+from oocdata.threads import Threads, cores, in_order
 from oocdata.tools.check import Health, check, opening
 
 ROWS = np.random.default_rng(0).integers(0, 9, (60, 3, 40)).astype("f4")
@@ -424,21 +423,22 @@ def test_work_in_threads_is_in_order_and_bounded() -> None:
             started.append(number)
         return number
 
-    with ThreadPoolExecutor(4) as threads:
-        for number in in_order(threads, work, range(200)):
-            done.append(number)
-            with lock:
-                most = max(most, len(started) - len(done))
-        assert done == list(range(200))
-        assert most <= 2 * cores() + 1
+    threads = Threads(4, "test")
+    for number in in_order(threads, work, range(200)):
+        done.append(number)
+        with lock:
+            most = max(most, len(started) - len(done))
+    assert done == list(range(200))
+    assert most <= 2 * cores() + 1
 
-        def fail(number: int) -> int:
-            if number == 5:
-                raise SourceError("no.")
-            return number
+    def fail(number: int) -> int:
+        if number == 5:
+            raise SourceError("no.")
+        return number
 
-        with pytest.raises(SourceError):
-            list(in_order(threads, fail, range(1000)))
+    with pytest.raises(SourceError):
+        list(in_order(threads, fail, range(1000)))
+    threads.close()
 
 
 def test_a_file_of_no_known_format_is_a_finding_among_others(tmp_path: Path) -> None:
