@@ -126,13 +126,16 @@ class Threads:
         self.close.atexit = False
 
     def put(self, task: Callable[[], object]) -> None:
-        """Let a thread run a task that raises nothing, or run it here if no thread can start."""
-        if not self._threads and not _exiting:
+        """Let a thread run a task that raises nothing.
+
+        It is run here after `close`, when the interpreter exits, or if no thread can start.
+        """
+        if not self._threads and self.close.alive and not _exiting:
             started: SimpleQueue[None] = SimpleQueue()
             with suppress(RuntimeError):
                 start_new_thread(self._start, (started,))
                 started.get()
-        if self._threads and not _exiting:
+        if self._threads and self.close.alive and not _exiting:
             self._tasks.put(task)
         else:
             task()

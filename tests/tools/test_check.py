@@ -438,7 +438,9 @@ def test_work_in_threads_is_in_order_and_bounded() -> None:
 
     with pytest.raises(SourceError):
         list(in_order(threads, fail, range(1000)))
+    assert threads.begin(threading.get_ident)() != threading.get_ident()
     threads.close()
+    assert threads.begin(threading.get_ident)() == threading.get_ident()
 
 
 def test_a_file_of_no_known_format_is_a_finding_among_others(tmp_path: Path) -> None:
