@@ -90,6 +90,8 @@ os.register_at_fork(after_in_child=_free_after_fork)
 
 _Tasks: TypeAlias = "SimpleQueue[Callable[[], object] | None]"
 _numbers = count()
+_starting = fork_safe(threading.Lock())
+"""Held while threads start, which can't be waited for until they have."""
 _exiting = False
 
 
@@ -119,7 +121,6 @@ class Threads:
         fork_safe(self)
 
     def _at_fork_reinit(self) -> None:
-        self._starting = threading.Lock()
         self._tasks: _Tasks = SimpleQueue()
         self._threads: list[_Thread] = []
         self.close = finalize(self, self._tasks.put, None)
@@ -143,8 +144,8 @@ class Threads:
     def _start(self, started: SimpleQueue[None]) -> None:
         """Start the threads, in a thread of its own, which Ctrl-C does not reach."""
         try:
-            with self._starting, suppress(RuntimeError):
-                while len(self._threads) < self._most:
+            with _starting, suppress(RuntimeError):
+                while len(self._threads) < self._most and not _exiting:
                     name = f"{self._name}_{len(self._threads)}"
                     thread = _Thread(self._tasks, self._number, name)
                     thread.start()
@@ -202,7 +203,8 @@ def _end_threads() -> None:
     """Wait until no thread runs, which may crash the interpreter: the first made are the last."""
     global _exiting
     _exiting = True
-    running = [thread for thread in threading.enumerate() if isinstance(thread, _Thread)]
+    with _starting:
+        running = [thread for thread in threading.enumerate() if isinstance(thread, _Thread)]
     for thread in sorted(running, key=lambda thread: thread.number, reverse=True):
         thread.tasks.put(None)
         thread.join()

@@ -115,6 +115,27 @@ def test_reading_goes_on_after_the_main_thread(write: Any, tmp_path: Path) -> No
     assert (done.stdout, done.stderr, done.returncode) == ("3000 3000\n" * 2, "", 0)
 
 
+EXIT = """
+import _thread, threading, time
+from oocdata import threads
+begun, usual = threading.Event(), threading._start_new_thread
+def late(*arguments):
+    begun.set()
+    while not threads._exiting:
+        time.sleep(0.001)
+    return usual(*arguments)
+threading._start_new_thread = late
+_thread.start_new_thread(threads.Threads(2, "test").put, (print,))
+begun.wait()
+"""
+
+
+def test_threads_may_start_while_the_interpreter_exits() -> None:
+    command = [sys.executable, "-c", EXIT]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.stderr, done.returncode) == ("", 0)
+
+
 def test_a_descriptor_is_held_while_it_is_read_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
