@@ -123,6 +123,18 @@ def test_zarr(tmp_path: Path, version: int, encoding: dict[str, Any]) -> None:
 NUMBERS = st.sampled_from([F4(0.1), F8(0.1), F4(3), F8(-2.5), I4(2), np.int16(5)])
 
 
+def test_zarr_with_two_fill_values(tmp_path: Path) -> None:
+    """The array's own fill value stands for missing numbers, as for xarray, not the attribute's."""
+    array = zarr.create_array(
+        tmp_path / "v2", name="t", shape=6, chunks=3, dtype="i2", fill_value=-1, zarr_format=2
+    )
+    array[:] = [1, -1, -9, 4, -9, -1]
+    array.attrs.update({"_ARRAY_DIMENSIONS": ["x"], "_FillValue": -9, "scale_factor": 2.0})
+    wanted = xarray.open_zarr(tmp_path / "v2", consolidated=False)["t"].values
+    assert_array_equal(wanted, [2, np.nan, -18, 8, -18, np.nan])
+    assert_array_equal(ooc.open(tmp_path / "v2", "t", decode=True), wanted)
+
+
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_any_attributes(tmp_path: Path, data: st.DataObject) -> None:

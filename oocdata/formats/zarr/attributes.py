@@ -46,7 +46,7 @@ def names_and_attributes(
     else:
         names = attributes.pop("_ARRAY_DIMENSIONS", None)
         if names is not None and fill_value is not None:
-            attributes.setdefault("_FillValue", fill_value)
+            attributes["_FillValue"] = fill_value  # as xarray does, whatever the attribute says
     if not isinstance(names, list) or len(names) != ndim or not any(names):
         return (), attributes
     return tuple(str(one) if one else "" for one in names), attributes
