@@ -20,7 +20,7 @@ from oocdata.box import Ints
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.view import View
 from oocdata.describe.content import content
-from oocdata.describe.encoding import KINDS, attribute_at, import_path, is_frozen
+from oocdata.describe.encoding import MADE_OF_PARTS, attribute_at, import_path, is_frozen
 from oocdata.engines.blocked import blocked
 from oocdata.engines.columns import Columns, select_columns
 from oocdata.engines.dtypes import dtype_text, named_dtype
@@ -93,10 +93,10 @@ class Decoder:
             return tuple(self.decode(part, f"{place}.{at}") for at, part in enumerate(value))
         if type(value) is not dict:
             raise ValueError(f"JSON has no {type(value).__name__}")
-        if isinstance(value.get("kind"), str):
-            return self._kind(value, place)
+        if isinstance(value.get("class"), str):
+            return self._object(value, place)
         if len(value) != 1:
-            raise ValueError("an object must have a kind, or one tag")
+            raise ValueError("an object must have a class, or one tag")
         ((tag, parts),) = value.items()
         if tag in _PLAIN:
             return _PLAIN[tag](parts)
@@ -111,25 +111,20 @@ class Decoder:
         if tag == "partial":
             function, arguments, names = (self.decode(part, place) for part in parts)
             return partial(function, *arguments, **names)
-        if tag == "object":
-            path, fields = parts
-            kind = self._find(path, "oocdata")  # such as the function of `Stats.standardize`
-            if not (isinstance(kind, type) and is_frozen(kind)):
-                raise ValueError(f"{path!r} is no frozen dataclass")
-            return kind(**self.decode(fields, place))
         raise ValueError(f"{tag!r} is no known tag")
 
-    def _kind(self, value: dict[str, Any], place: str) -> Any:
-        kind = KINDS.get(value["kind"])
-        if kind is None:
-            raise ValueError(f"{value['kind']!r} is no kind of dataset or order")
+    def _object(self, value: dict[str, Any], place: str) -> Any:
+        """Return an object of a frozen dataclass: of oocdata, or of a module that is allowed."""
+        kind = self._find(value["class"], "oocdata")
+        if not (isinstance(kind, type) and (is_frozen(kind) or issubclass(kind, MADE_OF_PARTS))):
+            raise ValueError(f"{value['class']!r} is no frozen dataclass")
         before = self._axes
         if issubclass(kind, View):  # its source is opened with these axes
             self._axes = value.get("axes")
         parts = {
             name: self.decode(part, f"{place}.{name}")
             for name, part in value.items()
-            if name != "kind"
+            if name != "class"
         }
         self._axes = before
         if kind is Columns:

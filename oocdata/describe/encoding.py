@@ -5,16 +5,15 @@ in Python            in JSON
 ===================  =================================================
 None, bool, int, …   unchanged (nan and infinity by name)
 tuple, list          a list
-a description        an object with "kind" and public names
+frozen dataclass     ``{"class": "package.module:Class", field: …}``
 dict                 ``{"dict": [[name, value], …]}``, in its order
 range, slice         ``{"range": [start, stop, step]}``
 dtype                ``{"dtype": "<f4"}``
 array of numbers     ``{"int64": …}``, ``{"array": …}``, base64
 class, function      ``{"import": "package.module:name"}``
 functools.partial    ``{"partial": [function, [argument, …], {"dict": …}]}``
-frozen dataclass     ``{"object": ["package.module:Class", {"dict": …}]}``
 source               ``{"source": {"opened": …, "shape": …, …}}``
-any of the last six  ``{"beside": number}`` for worker processes
+any of the last five ``{"beside": number}`` for worker processes
 ===================  =================================================
 """
 
@@ -29,25 +28,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.blocks import Blocks, BlockTable
 from oocdata.box import Ints
-from oocdata.datasets.cached import Cached
-from oocdata.datasets.concat import Concat
 from oocdata.datasets.dataset import Described, fields_of
-from oocdata.datasets.episodes import Episodes
 from oocdata.datasets.labels import FolderLabels
-from oocdata.datasets.map import Map
-from oocdata.datasets.mix import Mix
-from oocdata.datasets.parsed import Parsed
-from oocdata.datasets.patches import Patches
-from oocdata.datasets.ragged import Bounded, Ragged
-from oocdata.datasets.sparse import Sparse
-from oocdata.datasets.spec import ArraySpec
-from oocdata.datasets.stacked import Stacked
-from oocdata.datasets.view import View
-from oocdata.datasets.window_arrays import WindowArray
-from oocdata.datasets.windows import Windows
-from oocdata.datasets.zip import Zip
 from oocdata.describe.content import content
 from oocdata.engines.columns import Columns
 from oocdata.engines.dtypes import check_dtype, dtype_text
@@ -59,35 +42,16 @@ from oocdata.engines.source import RowSource, Source
 from oocdata.engines.wrapped import Relabelled
 from oocdata.errors import DescriptionError, SourceError, UnsupportedDtypeError
 from oocdata.formats.paths import is_url
-from oocdata.formats.pictures import Pictures
-from oocdata.loader import Loader
-from oocdata.order import BlockShuffle, Sequential, Shuffle
-from oocdata.order.bucketed import Bucketed
-from oocdata.order.interleave import Interleave
-from oocdata.order.mixture import Mixture
-from oocdata.order.weighted import Weighted
-from oocdata.stream import Generated, Stream
 
 __all__ = [
-    "KINDS", "Encoder", "attribute_at", "encode_array", "encode_integers", "import_path",
+    "MADE_OF_PARTS", "Encoder", "attribute_at", "encode_array", "encode_integers", "import_path",
     "is_frozen",
 ]  # fmt: skip
 
-KINDS: dict[str, type] = {
-    "loader": Loader, "view": View, "sparse": Sparse, "windows": Windows, "asked": WindowArray,
-    "patches": Patches, "map": Map, "zip": Zip, "concat": Concat, "mix": Mix, "stacked": Stacked,
-    "columns": Columns, "numbers": Numbers, "array_spec": ArraySpec,
-    "sequential": Sequential, "shuffle": Shuffle, "block_shuffle": BlockShuffle, "blocks": Blocks,
-    "block_table": BlockTable, "mixture": Mixture, "weighted": Weighted,
-    "interleave": Interleave, "cached": Cached, "stream": Stream, "generated": Generated,
-    "pictures": Pictures, "folder_labels": FolderLabels, "padded_rows": PaddedRows,
-    "row_lengths": RowLengths, "row_mask": RowMask, "ragged": Ragged, "ragged_rows": RaggedRows,
-    "bucketed": Bucketed, "bounded": Bounded, "padding_mask": PaddingMask, "runs": Episodes,
-    "parsed": Parsed,
-}  # fmt: skip
-"""Dataclasses of which a loader consists, by the name in JSON."""
-
-_NAMES = {kind: name for name, kind in KINDS.items()}
+MADE_OF_PARTS = (
+    Columns | FolderLabels | Numbers | PaddedRows | PaddingMask | RaggedRows | RowLengths | RowMask
+)
+"""Sources that are described by their fields; the others by how they are opened."""
 
 _OPEN = "Open it by its path or URL; save it to a file if it has none."
 _SAVE = "Save it to a file, and open that by its path."
@@ -101,6 +65,14 @@ _PLAIN = "Make its class a frozen dataclass, with fields of numbers, text, tuple
 def is_frozen(kind: type) -> bool:
     """Return whether a class is a frozen dataclass."""
     return bool(getattr(getattr(kind, "__dataclass_params__", None), "frozen", False))
+
+
+def _is_part(value: Any) -> bool:
+    """Return whether an object is one of oocdata's dataclasses that their fields describe."""
+    if isinstance(value, Described | MADE_OF_PARTS):
+        return True
+    is_own = is_frozen(type(value)) and type(value).__module__.startswith("oocdata.")
+    return is_own and not isinstance(value, Source)
 
 
 class Encoder:
@@ -131,15 +103,19 @@ class Encoder:
             return {type(value).__name__: [self.encode(bound, place) for bound in bounds]}
         if isinstance(value, np.dtype):
             return {"dtype": dtype_text(value)}
-        if type(value) in _NAMES:
+        if _is_part(value):
             parts = value.describe() if isinstance(value, Described) else fields_of(value)
-            return self.named(_NAMES[type(value)], parts, place)
+            return self.named(self.class_name(type(value)), parts, place)
         return self.leaf(value, place)
 
-    def named(self, kind: str, parts: dict[str, Any], place: str) -> dict[str, Any]:
-        """Return an object of a kind, with its named parts, as JSON."""
-        encoded = {name: self.encode(part, f"{place}.{name}") for name, part in parts.items()}
-        return {"kind": kind, **encoded}
+    def class_name(self, kind: type) -> str:
+        """Return the name of a class of oocdata, by which it can be imported."""
+        return import_path(kind)
+
+    def named(self, name: str, parts: dict[str, Any], place: str) -> dict[str, Any]:
+        """Return an object of a named class, with its named parts, as JSON."""
+        encoded = {part: self.encode(value, f"{place}.{part}") for part, value in parts.items()}
+        return {"class": name, **encoded}
 
     def _dict(self, value: dict[Any, Any], place: str) -> Any:
         if not all(type(name) is str for name in value):
@@ -177,13 +153,10 @@ class Encoder:
             parts: list[Any] = [value.func, list(value.args), dict(value.keywords)]
             return {"partial": [self.encode(part, place) for part in parts]}
         if is_frozen(type(value)):
-            return self._object(value, place)
+            return self.named(import_path(type(value)), fields_of(value), place)
         if not callable(value):
             raise ValueError(f"it is an object of {type(value).__qualname__}")
         return {"import": import_path(value)}
-
-    def _object(self, value: Any, place: str) -> Any:
-        return {"object": [import_path(type(value)), self._dict(fields_of(value), place)]}
 
     def _source(self, source: Source, place: str) -> Any:
         """Return how to open a source, and its shape, dtype and digest."""
@@ -196,7 +169,7 @@ class Encoder:
         if opened is None and isinstance(rows, RowSource):
             opened = {"target": rows}
         if opened is None and is_frozen(type(source)) and type(source) is not Relabelled:
-            return self._object(source, place)
+            return self.named(import_path(type(source)), fields_of(source), place)
         if opened is None:
             raise _error(place, f"it exists in this process only: {storage.format}. {_OPEN}")
         if storage.cache:

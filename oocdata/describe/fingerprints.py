@@ -9,6 +9,7 @@ from __future__ import annotations
 import dis
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -145,9 +146,9 @@ def _shortened(values: Mapping[str, str]) -> str:
 
 def _flat(value: Any, name: str) -> Iterator[tuple[str, str]]:
     """Yield the parts of a description as a dotted name, ``dataset.view.rows``, and text."""
-    if isinstance(value, dict) and ("kind" in value or "dict" in value):
+    if isinstance(value, dict) and ("class" in value or "dict" in value):
         parts = dict(value.get("dict", value))
-        yield name, str(parts.pop("kind", "dict"))
+        yield name, str(parts.pop("class", "dict"))
         for part in parts:
             yield from _flat(parts[part], f"{name}.{part}" if name else part)
     elif isinstance(value, dict):  # a range, a slice, a dtype
@@ -192,6 +193,10 @@ class _Digests(Encoder):
         self._containers.remove(id(value))
         return encoded
 
+    def class_name(self, kind: type) -> str:
+        """Return the name of a class as words: ``"block_shuffle"``."""
+        return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower()
+
     def _dict(self, value: dict[Any, Any], place: str) -> Any:
         return super()._dict({str(name): part for name, part in value.items()}, place)
 
@@ -201,7 +206,7 @@ class _Digests(Encoder):
             return _array(value)
         if isinstance(value, Source):
             shape = f"{tuple(value.shape)} {value.dtype}"
-            return {"kind": shape, "content": (exact_content if self._exact else content)(value)}
+            return {"class": shape, "content": (exact_content if self._exact else content)(value)}
         if type(value) is partial:
             parts = {"func": value.func, "args": list(value.args), **value.keywords}
             return self.named("partial", parts, place)

@@ -544,23 +544,23 @@ def _view(description: dict[str, Any]) -> dict[str, Any]:
         (lambda d: d.update(format=1), "Another version"),
         (lambda d: d.update(more=2), "what `describe` returns"),
         (lambda d: d.update(loader=5), "it must be a Loader; got 5"),
-        (lambda d: d.update(loader={"kind": "shuffle"}), "must be a Loader"),
+        (lambda d: d.update(loader={"class": "oocdata.order.order:Shuffle"}), "must be a Loader"),
         (lambda d: _loader(d).update(workers_of_the_world=2), "argument 'workers_of"),
         (lambda d: _loader(d).pop("seed"), "argument: 'seed'"),
         (lambda d: _loader(d).pop("order"), "order"),
-        (lambda d: _loader(d).update(order={}), "must have a kind"),
+        (lambda d: _loader(d).update(order={}), "must have a class"),
         (lambda d: _loader(d).update(order={"range": [0, 1, 0]}), "must not be zero"),
         (lambda d: _loader(d).update(order={"range": [0, 1, "1"]}), "loader.order"),
         (lambda d: _loader(d).update(order={"beside": 0}), "out of range"),
         (lambda d: _loader(d).update(order={"import": "oocdata.cli:main"}), "is not allowed"),
-        (lambda d: _loader(d).update(order={"object": ["os:x", {"dict": []}]}), "is not allowed"),
+        (lambda d: _loader(d).update(order={"class": "os:x"}), "is not allowed"),
         (
             lambda d: _loader(d).update(
-                order={"kind": "block_shuffle", "blocks": 0, "blocks_mixed": 1}
+                order={"class": "oocdata.order.block:BlockShuffle", "blocks": 0, "blocks_mixed": 1}
             ),
             "`blocks` must be",
         ),
-        (lambda d: _loader(d).update(dataset={"kind": "os"}), "no kind of dataset"),
+        (lambda d: _loader(d).update(dataset={"class": "os:stat"}), "not allowed"),
         (lambda d: _view(d).pop("axes"), "axes"),
         (lambda d: _view(d).update(axes=[3]), "axes|axis"),
         (lambda d: _view(d).update(axes=["0"]), "axes|axis"),
@@ -596,7 +596,7 @@ JUNK = st.recursive(
         st.lists(inner, max_size=3)
         | st.dictionaries(
             st.sampled_from(
-                ["range", "slice", "dtype", "int64", "array", "dict", "float", "import", "kind"]
+                ["range", "slice", "dtype", "int64", "array", "dict", "float", "import", "class"]
             )
             | st.text(max_size=3),
             inner,
