@@ -73,7 +73,7 @@ def convert(
       oocdata convert sim.h5 sim.zarr --dry-run
       oocdata convert sim.h5::/u s3://bucket/sim.zarr --verify
     """  # noqa: D301
-    from oocdata.tools.convert.execution import carry_out
+    from oocdata.tools.convert import carry_out
     from oocdata.tools.convert.planning import plan_of
 
     if not array.target:  # a single argument is the destination

@@ -25,8 +25,7 @@ from oocdata.formats.hdf5.file import hdf5_library
 from oocdata.threads import Threads, cores, in_order
 from oocdata.writers.codec import NONE, Codec, compress
 from oocdata.writers.disk import write_errors
-from oocdata.writers.flat import FlatStorage
-from oocdata.writers.storage import Place, Storage, pad_chunk, units_of
+from oocdata.writers.storage import FlatStorage, Place, Storage, pad_chunk, units_of
 from oocdata.writers.target import Target
 
 __all__ = ["Hdf5Storage", "encode_chunk", "filters_of", "open_hdf5_storage"]
@@ -48,7 +47,7 @@ def open_hdf5_storage(target: Target, path: str, *, done: int = 0) -> Storage:
     with hdf5_library().File(path, "r") as file:
         offset = file[target.key].id.get_offset()
     # An array without elements has no offset.
-    return FlatStorage(target, path, offset or 0)
+    return FlatStorage(target, path, offset=offset or 0)
 
 
 def _create(file: Any, target: Target) -> None:

@@ -11,6 +11,7 @@ import os
 import stat
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, ClassVar, Literal
 
 from oocdata.engines.atomic import sync_file
@@ -160,17 +161,17 @@ def _is_only_array(path: str, key: str) -> bool:
 
 def _holds_other_data(path: str, key: str) -> bool:
     """Return whether an HDF5 file holds anything besides one dataset and the groups around it."""
+    links: dict[str, Any] = {}
     try:
         with open_file(path) as file:
-            group: Any = file
-            for part in key.strip("/").split("/"):
-                is_own = isinstance(group.get(part, getlink=True), hdf5_library().HardLink)
-                if len(group.attrs) or set(group) != {part} or not is_own:
-                    return True
-                group = group[part]
-                if not isinstance(group, hdf5_library().Group):
-                    return False
-        return True
+            file.visititems_links(links.__setitem__)
+            *groups, _ = names = list(accumulate(key.strip("/").split("/"), "{}/{}".format))
+            hard = all(isinstance(link, hdf5_library().HardLink) for link in links.values())
+            return (
+                set(links) != set(names)
+                or not hard
+                or any(len(file[group].attrs) for group in ("/", *groups))
+            )
     except (SourceError, OSError, RuntimeError) as error:
         raise SourceError(
             "the existing file must be readable, because it may hold other arrays; it is damaged, "

@@ -1,18 +1,22 @@
-"""Define `Storage`, the interface of the formats: an array that is written row by row."""
+"""Define `Storage`, an array that is written row by row, and the simplest: contiguous rows."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
+from io import BytesIO, FileIO
 from itertools import product
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
+from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
+from oocdata.errors import SourceError
 from oocdata.writers.disk import write_errors
 from oocdata.writers.target import Target
 
-__all__ = ["Place", "Storage", "open_storage", "pad_chunk", "units_of"]
+__all__ = ["FlatStorage", "Place", "Storage", "open_storage", "pad_chunk", "units_of"]
 
 Place: TypeAlias = tuple[int, ...]
 """The position of a chunk or a shard in the grid of them."""
@@ -55,9 +59,7 @@ def open_storage(target: Target, path: str, *, done: int = 0) -> Storage:
             from oocdata.writers.hdf5 import open_hdf5_storage
 
             return open_hdf5_storage(target, path, done=done)
-        from oocdata.writers.flat import open_npy_storage
-
-        return open_npy_storage(target, path, done=done)
+        return FlatStorage(target, path, done=done)
 
 
 def units_of(
@@ -94,3 +96,74 @@ def pad_chunk(target: Target, values: NDArray[Any]) -> NDArray[Any]:
     chunk = np.full(target.chunks or (), target.fill_value or 0, target.dtype)
     chunk[tuple(slice(0, length) for length in values.shape)] = values
     return chunk
+
+
+class FlatStorage:
+    """A file of contiguous rows: ``.npy``, or HDF5 of which the first row is at byte `offset`.
+
+    The ``.npy`` header is NumPy's (``numpy.lib.format``, NEP 1). NumPy leaves room in it for any
+    number of rows, so it can be written before the rows are counted.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> target = Target(format="npy", key=None, shape=(2, 3), dtype=np.dtype("i2"))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     storage = FlatStorage(target, f"{folder}/a.npy")
+    ...     storage.write(0, np.arange(6, dtype="i2").reshape(2, 3))
+    ...     storage.close(2)
+    ...     np.load(f"{folder}/a.npy")
+    array([[0, 1, 2],
+           [3, 4, 5]], dtype=int16)
+    """
+
+    def __init__(
+        self, target: Target, path: str, *, offset: int | None = None, done: int = 0
+    ) -> None:
+        self._target, self._path = target, path
+        header = self._header(target.shape[0]) if offset is None else b""
+        self._offset = len(header) if offset is None else offset
+        if header and not done:
+            with open(path, "wb") as file:
+                file.write(header)
+        self._file = FileIO(path, "r+")
+        short = os.fstat(self._file.fileno()).st_size < self._offset + done * target.row_bytes
+        if short or self._file.read(len(header)) != header:
+            self.abandon()
+            raise SourceError(f"a file must hold the {done} rows that were written", path=path)
+
+    def _header(self, rows: int) -> bytes:
+        header, descr = BytesIO(), npy_format.dtype_to_descr(self._target.dtype)
+        shape = (rows, *self._target.element)
+        npy_format.write_array_header_1_0(
+            header, {"descr": descr, "fortran_order": False, "shape": shape}
+        )
+        return header.getvalue()
+
+    def write(self, first: int, values: NDArray[Any]) -> None:
+        """Write rows from row `first` on."""
+        data = np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
+        offset, done = self._offset + first * self._target.row_bytes, 0
+        with write_errors(self._path):
+            while done < len(data):  # a system call writes at most 2 GiB
+                done += os.pwrite(self._file.fileno(), data[done:], offset + done)
+
+    def save(self) -> None:
+        """Flush the file to the disk."""
+        with write_errors(self._path):
+            os.fsync(self._file.fileno())
+
+    def close(self, rows: int) -> None:
+        """Set the length of the file to so many rows, and write their number to its header."""
+        try:
+            if self._target.format == "npy":
+                with write_errors(self._path):
+                    self._file.truncate(self._offset + rows * self._target.row_bytes)
+                    os.pwrite(self._file.fileno(), self._header(rows), 0)
+            self.save()
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Close the file."""
+        self._file.close()

@@ -1,20 +1,28 @@
-"""Define `Writer`, which collects rows and writes them in whole chunks."""
+"""Create an array and write it batch by batch; it appears under its name when it is complete."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from oocdata.errors import ArgumentError
+from oocdata.datasets.spec import as_dtype
+from oocdata.engines.dtypes import is_small_float
+from oocdata.errors import ArgumentError, UnsupportedDtypeError
+from oocdata.formats.opening import local_path
+from oocdata.formats.paths import is_url
+from oocdata.index import as_count, as_flag, as_path
+from oocdata.writers.attributes import encode_attribute
+from oocdata.writers.codec import NAMES, Format, as_codec
 from oocdata.writers.output import Output
 from oocdata.writers.placement import Placement
-from oocdata.writers.target import Target
+from oocdata.writers.target import Target, format_by_suffix, target_key, with_chunks
 
-__all__ = ["Writer"]
+__all__ = ["Writer", "create"]
 
 _BLOCK_BYTES = 16 << 20
 """Bytes of rows that are collected before they are encoded, by several threads."""
@@ -179,3 +187,147 @@ class Writer:
     def __del__(self) -> None:
         if getattr(self, "_open", False) and hasattr(self, "_output"):
             self.abandon()
+
+
+def create(
+    path: str | os.PathLike[str],
+    *,
+    dtype: DTypeLike,
+    element_shape: Sequence[int],
+    key: str | None = None,
+    chunks: int | Sequence[int] | None = None,
+    shards: int | Sequence[int] | None = None,
+    codec: str | None = None,
+    attributes: Mapping[str, Any] | None = None,
+    dimension_names: Sequence[str | None] | None = None,
+    overwrite: bool = False,
+) -> Writer:
+    """Create an array in a file, to be written batch by batch.
+
+    The array appears under `path` only when the writer is closed without an exception. Until then
+    it is written in a folder beside it, ``<path>.oocdata-partial``; at the end it is flushed to the
+    disk and renamed. A process that is killed leaves only that folder, which the next `create` of
+    the same path clears. If the name was taken meanwhile, the complete array stays in the folder.
+    An existing array can't be appended to, because no format allows that and stays valid at every
+    moment; write several files, which a glob opens as one array.
+
+    Parameters
+    ----------
+    path : path
+        Its suffix chooses the format: ``.npy``, ``.h5``, ``.hdf5``, ``.zarr`` (version 3). If it is
+        a symbolic link, the file that it points to is written.
+    dtype : dtype_like
+        Of the elements; written in native byte order.
+    element_shape : sequence of int
+        The shape of one row; ``()`` for single numbers.
+    key : str, optional
+        The array's name inside an HDF5 file or Zarr group; by default ``"/data"`` in HDF5, and an
+        array without a group in Zarr. A file or group is written whole, with one array.
+    chunks : int or sequence of int, optional
+        Rows per chunk, or a length for each axis. By default about 256 KiB of whole rows.
+    shards : int or sequence of int, optional
+        For Zarr, the shape of one file, in whole chunks; by default rows of about 32 MiB. 0 means
+        one file per chunk.
+    codec : str, optional
+        ``"none"``, ``"gzip:4"``, ``"zstd"``, ``"blosc-lz4"``, …, with a level after the colon;
+        by default ``"gzip"`` in HDF5, ``"blosc-zstd"`` in Zarr, none in ``.npy``. Default levels:
+        gzip 1, zstd and blosc-zstd 3, blosc-lz4 5. Bytes of equal significance are grouped before
+        compression, where the format has a filter for it.
+    attributes : mapping, optional
+        Of HDF5 and Zarr arrays.
+    dimension_names : sequence of str, optional
+        One for each axis, in HDF5 and Zarr.
+    overwrite : bool
+        Replace an existing array of that name when the new one is complete. A file or group that
+        holds anything else is never replaced.
+
+    Returns
+    -------
+    Writer
+        A context manager.
+
+    Raises
+    ------
+    oocdata.errors.ArgumentError
+        If the arguments don't fit together, or an existing array may not be replaced.
+    oocdata.errors.MissingFileError
+        If the folder does not exist.
+    oocdata.errors.SourceError
+        If another process is writing the same file.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, oocdata as ooc
+    >>> from oocdata.writers import create
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with create(f"{folder}/ds.zarr", element_shape=(2, 3), dtype="f4") as writer:
+    ...         for number in range(4):
+    ...             writer.append(np.full((5, 2, 3), number, "f4"))
+    ...     frames = ooc.open(f"{folder}/ds.zarr")
+    ...     frames, frames[7]
+    (<View: 20 rows of (2, 3) float32>, array([[1., 1., 1.],
+           [1., 1., 1.]], dtype=float32))
+    """
+    name = local_path(as_path("path", path, allows_url=True))
+    if is_url(name):
+        raise ArgumentError(
+            f"a file written batch by batch must lie on a disk; got {name!r}. Write it there, "
+            "then convert it: ooc.convert(path, url)."
+        )
+    kind = format_by_suffix(name)
+    try:
+        element = tuple(as_count("element_shape", length, at_least=0) for length in element_shape)
+    except TypeError:
+        raise ArgumentError(
+            f"`element_shape` must be a sequence of lengths; got {element_shape!r}."
+        ) from None
+    _check_names(dimension_names, 1 + len(element))
+    if kind == "npy" and (attributes or dimension_names):
+        raise ArgumentError(
+            "`attributes` and `dimension_names` must be left out for .npy, which has no place for "
+            "them. Write .h5 or .zarr."
+        )
+    stored = as_dtype(dtype).newbyteorder("=")
+    if is_small_float(stored):
+        raise UnsupportedDtypeError(
+            f"`dtype` must be one that files can describe; got {stored}. Write float32 or float16."
+        )
+    target = Target(
+        format=kind,
+        key=target_key(kind, key),
+        shape=(0, *element),
+        dtype=stored,
+        codec=as_codec(codec, kind),
+        attributes=_encoded(attributes or {}, kind),
+        dimension_names=tuple(dimension_names) if dimension_names is not None else None,
+        growing=True,
+    )
+    whole = with_chunks(target, chunks, shards)
+    return Writer(whole, name, overwrite=as_flag("overwrite", overwrite))
+
+
+def _check_names(names: Any, axes: int) -> None:
+    if names is None:
+        return
+    is_list = isinstance(names, Sequence) and not isinstance(names, str) and len(names) == axes
+    if not is_list or not all(name is None or isinstance(name, str) for name in names):
+        raise ArgumentError(
+            f"`dimension_names` must name each of the {axes} axes, by a text or None; got "
+            f"{names!r}."
+        )
+
+
+def _encoded(attributes: Any, kind: Format) -> tuple[tuple[str, Any], ...]:
+    if not isinstance(attributes, Mapping):
+        raise ArgumentError(f"`attributes` must be a mapping; got {attributes!r}.")
+    encoded = []
+    for name, value in attributes.items():
+        if not isinstance(name, str) or not name or "\0" in name:
+            raise ArgumentError(f"the name of an attribute must be a text; got {name!r}.")
+        encoded.append((name, encode_attribute(name, value, kind)))
+        if encoded[-1][1] is None:
+            raise ArgumentError(
+                f"`attributes` must be what {NAMES[kind]} can hold, and dimensions are named by "
+                f"`dimension_names`; got {value!r} for {name!r}."
+            )
+    return tuple(encoded)

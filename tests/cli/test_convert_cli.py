@@ -18,7 +18,7 @@ import zarr
 from worker_scripts import wait_for_line
 
 import oocdata as ooc
-from oocdata.tools.convert import execution as convert_execution
+from oocdata.tools import convert as convert_execution
 
 run = partial(command.run, "convert")
 
@@ -158,7 +158,7 @@ EARLY = """
 import signal, os, sys
 import typer
 from oocdata.cli.convert import convert
-from oocdata.tools.convert import execution
+from oocdata.tools import convert as execution
 cast = execution.cast
 def late(*given):
     if os.path.isdir(sys.argv[2] + ".oocdata-partial"):

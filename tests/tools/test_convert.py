@@ -22,9 +22,9 @@ import oocdata as ooc
 from oocdata.engines.cache import cache as chunk_cache
 from oocdata.errors import ArgumentError, DamagedChunkError, MissingKeyError
 from oocdata.memory import DEFAULT_MEMORY, lowered_limit
+from oocdata.tools import convert as convert_execution
 from oocdata.tools import passes
 from oocdata.tools.convert import convert
-from oocdata.tools.convert import execution as convert_execution
 from oocdata.tools.convert.metadata import target_for
 from oocdata.tools.convert.planning import plan_of
 
@@ -445,7 +445,7 @@ import sys, threading
 import numpy as np
 import oocdata as ooc
 from oocdata.tools.convert.planning import plan_of
-from oocdata.tools.convert.execution import carry_out
+from oocdata.tools.convert import carry_out
 
 def taken():
     with open("/proc/self/status") as file:

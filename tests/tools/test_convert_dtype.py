@@ -20,7 +20,7 @@ import oocdata as ooc
 from oocdata.cli import app
 from oocdata.engines.dtypes import named_dtype
 from oocdata.errors import SourceError, UnsupportedDtypeError
-from oocdata.tools.convert.execution import cast
+from oocdata.tools.convert import cast
 
 pytestmark = pytest.mark.usefixtures("no_waiting_for_the_disk")
 

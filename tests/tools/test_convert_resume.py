@@ -19,8 +19,8 @@ import zarr
 import oocdata as ooc
 from oocdata.errors import SourceError
 from oocdata.memory import lowered_limit
+from oocdata.tools import convert as convert_execution
 from oocdata.tools.convert import convert
-from oocdata.tools.convert import execution as convert_execution
 from oocdata.writers import output
 from oocdata.writers.lock import PARTIAL
 

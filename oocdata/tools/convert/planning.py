@@ -25,10 +25,17 @@ from oocdata.threads import cores
 from oocdata.tools.convert.metadata import refuse_dtype, target_for
 from oocdata.tools.passes import block_sizes, chunk_rows
 from oocdata.tools.report import Report, counted, fields_text, rows_text
-from oocdata.writers.chunking import CHUNK_BYTES, LARGEST, SHARD_BYTES, with_chunks
 from oocdata.writers.codec import NAMES, NONE, as_codec
 from oocdata.writers.placement import Placement
-from oocdata.writers.target import Target, format_by_suffix, target_key
+from oocdata.writers.target import (
+    CHUNK_BYTES,
+    LARGEST,
+    SHARD_BYTES,
+    Target,
+    format_by_suffix,
+    target_key,
+    with_chunks,
+)
 from oocdata.writers.upload import Upload
 
 __all__ = ["Plan", "plan_of"]
@@ -59,24 +66,20 @@ class Plan(Report):
         to_key = f", dataset {self.target.key}" if self.target.key else ""
         most = "at most " if self.target.codec != NONE else ""
         where = "disk" if self.placement.on_disk else "store"
-        order = ""
-        if self.decodes > 1:
-            order = (
-                f"chunks span many rows: each is decoded about {self.decodes:,.0f} times. More "
-                "memory needs fewer times (ooc.set_memory, or OOCDATA_MEMORY in the environment)"
-            )
+        order = (
+            f"chunks span many rows: each is decoded about {self.decodes:,.0f} times. More memory "
+            "needs fewer times (ooc.set_memory, or OOCDATA_MEMORY in the environment)"
+        )
         array = rows_text(self.target.shape, self.target.dtype)
+        source = f"{stored.path or 'memory'}{key}: {stored.format}, {stored.layout}{codec}"
         return fields_text(
             [
-                (
-                    "from",
-                    f"{stored.path or 'memory'}{key}: {stored.format}, {stored.layout}{codec}",
-                ),
+                ("from", source),
                 ("to", f"{self.placement.path}{to_key}"),
                 ("array", f"{array}, {size(self.nbytes)}"),
                 ("chunks", self._chunks()),
                 ("codec", "" if self.target.format == "npy" else str(self.target.codec)),
-                ("order", order),
+                ("order", order if self.decodes > 1 else ""),
                 ("memory", f"at most {size(self.memory_bytes)}"),
                 (where, f"{most}{size(self.nbytes)}"),
                 ("metadata", self._metadata_text()),
@@ -112,17 +115,12 @@ class Plan(Report):
             return "none: each row is stored and read by itself"
         if not self.chosen_chunks:
             return target.storage
-        rows, row_bytes = target.chunks[0], target.row_bytes
+        why = (
+            f"whole rows, about {size(CHUNK_BYTES)}: smaller chunks cost more overhead, larger "
+            "ones decode more rows that a shuffled batch does not use"
+        )
         if target.chunks[1:] != tuple(max(1, length) for length in target.element):
-            why = f"a row is {size(row_bytes)}, too large for one chunk"
-        else:
-            count = f"{rows} per chunk" if rows > 1 else "one per chunk"
-            why = (
-                f"whole rows, {count} ({size(rows * row_bytes)}): smaller chunks cost more "
-                "overhead, larger ones decode more rows that a shuffled batch does not use"
-            )
-        if target.shards not in (None, target.chunks):
-            why += "; many chunks a file, for fewer files"
+            why = f"a row is {size(target.row_bytes)}, too large for one chunk"
         return f"{target.storage}: {why}"
 
     def _metadata_text(self) -> str:
@@ -183,9 +181,8 @@ def plan_of(
     stored = replace(view, dtype=view.source.dtype)
     rows, threads, ahead = block_sizes(stored, target.unit[0])
     chunk = chunk_rows(stored).length
-    first = np.arange(min(1, len(stored)))
-    decoded = sum(chunks_of(stored.requests(first, Draw())).values())  # for one row
-    cached = chunk <= rows or decoded <= cache_share()
+    first = stored.requests(np.arange(min(1, len(stored))), Draw())
+    cached = chunk <= rows or sum(chunks_of(first).values()) <= cache_share()
     block = rows * max(view.spec.nbytes, stored.spec.nbytes)
     if 2 * block > bound:
         raise ArgumentError(
@@ -194,10 +191,7 @@ def plan_of(
             "in the environment), or take other axes as rows: `axis`."
         )
     encoding = 6 * cores() * prod(target.chunks or (0,)) * view.dtype.itemsize
-    about = _identity(view)
-    if about:
-        result = f"{kind} {key} {target.storage}, {target.codec}, {view.dtype} {view.shape}"
-        about["the result"] = result
+    result = f"{kind} {key} {target.storage}, {target.codec}, {view.dtype} {view.shape}"
     return Plan(
         view=view,
         target=target,
@@ -207,7 +201,7 @@ def plan_of(
         # For reading; blocks, each with a copy while a thread works on it; and encoding.
         memory_bytes=bound * 3 // 4 + (ahead + 1 + 2 * threads) * block + encoding + _LIBRARIES,
         verify=verify,
-        about=about,
+        about=_identity(view, result),
     )
 
 
@@ -231,8 +225,8 @@ def _check_apart(view: View, destination: str) -> None:
             )
 
 
-def _identity(view: View) -> dict[str, str]:
-    """Return fingerprints of a view's content; empty if a change could not be detected.
+def _identity(view: View, result: str) -> dict[str, str]:
+    """Return what must be the same in a resumed run; empty if a change could not be detected.
 
     Changes of external files of an HDF5 dataset are not detected.
     """
@@ -244,4 +238,5 @@ def _identity(view: View) -> dict[str, str]:
     return {
         "the source": exact_content(view.source),
         "what is read of it": dataset_fingerprint(view),
+        "the result": result,
     }
