@@ -10,6 +10,7 @@ import shlex
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from math import inf
 from os.path import basename
 
@@ -33,9 +34,6 @@ POOR_MIXING = 0.9
 
 _CLOSE = 0.6
 """Share of a limit (decoder, disk) above which it is the bottleneck."""
-
-_SMALL_BATCH = 256
-"""Largest batch size for which larger batches are advised."""
 
 _LARGE_REQUEST = 1 << 20
 """Bytes of a request whose transfer takes longer than its round trip."""
@@ -68,7 +66,6 @@ class Measured:
     # Highest rates that "decoder" and "disk" allow.
     limits: Mapping[str, float] = field(default_factory=dict)
     map_share: float = 0.0  # share of a batch's time that is spent in functions given to `map`
-    without_workers: float = 0.0  # the rate without worker processes, if it is higher; else 0
     model_waits: bool = False  # whether the model waits for data, so that any speed-up helps
     # Bytes per request to a store, if the link is the bottleneck.
     request_bytes: int | None = None
@@ -91,19 +88,13 @@ def advise(reading: Reading, measured: Measured | None = None) -> tuple[Advice, 
     bytes for each byte used, not 30.
     """
     measured = measured or Measured()
-    found = (
-        *_of_order(reading, measured),
-        *_of_memory(reading),
-        *_of_store(reading, measured),
-        *_of_limits(reading, measured),
-    )
+    rules = (_of_function, _of_layout, _of_order, _of_chunks, _of_memory, _of_store, _of_limits)
+    found = tuple(chain.from_iterable(rule(reading, measured) for rule in rules))
     if found or not measured.model_waits:
         return found
     if reading.storage.chunks is not None:
         return (Advice("codec", "Chunks are decoded: a faster codec or more cores help."),)
-    text = "Bytes are copied as fast as possible: a smaller dtype or cropped rows help."
-    if reading.batch_size <= _SMALL_BATCH:
-        text = "Larger batches cost less per element (see `oocdata bench`)."
+    text = "Larger batches cost less per element, and so do a smaller dtype or cropped rows."
     return (Advice("batch", text),)
 
 
@@ -117,62 +108,58 @@ def _bytes(number: float) -> str:
     return "1 byte" if round(number) == 1 else f"{number:,.0f} bytes"
 
 
-def _of_order(reading: Reading, measured: Measured) -> Iterator[Advice]:
-    """Yield advice about mapped functions, axes, order and chunks."""
-    if measured.without_workers:
-        text = f"Without worker processes (workers=0) it is {measured.without_workers:,.0f} "
-        yield Advice("map", f"{text}elements/s: functions that take so little time need none.")
-    elif measured.map_share > 0.5:
-        text = f"{measured.map_share:.0%} of a batch's time is your map function: "
-        if reading.workers:
-            text += f"make it faster, or take more than {reading.workers} workers."
-        else:
-            text += ".batches(…, workers=2) runs it in other processes."
-        yield Advice("map", text)
+def _of_function(reading: Reading, measured: Measured) -> Iterator[Advice]:
+    if measured.map_share > 0.5:
+        more = "take more of them" if reading.workers else ".batches(…, workers=2) starts some"
+        yield Advice(
+            "map",
+            f"{measured.map_share:.0%} of a batch's time is your map function: make it faster, or "
+            f"run it in worker processes ({more}).",
+        )
+
+
+def _of_layout(reading: Reading, measured: Measured) -> Iterator[Advice]:
     strides = reading.storage.strides
     if reading.span_bytes and strides is not None:
-        text = (
+        yield Advice(
+            "layout",
             f"The bytes of a row are not contiguous: {size(reading.row_bytes)} are spread over "
-            f"{size(reading.span_bytes)} of the file"
+            f"{size(reading.span_bytes)} of the file. Rows along "
+            f"axis={strides.index(max(strides))} lie in one piece; if you need other rows, rewrite "
+            "the array with the sample axes first.",
+            reading.convert(),
         )
-        if reading.block_length > 1:
-            text += f", so {reading.block_length:,} rows are read together"
-        text += (
-            f". Rows along axis={strides.index(max(strides))} lie in one piece; if you need other "
-            "rows, rewrite the array with the sample axes first."
-        )
-        yield Advice("layout", text, reading.convert())
-        return  # there are no chunks
-    amplification = reading.full_amplification
-    decodings = amplification / max(1.0, reading.crop_amplification)
-    full = measured.rates.get("full shuffle", 0.0)
-    block = measured.rates.get("block shuffle", 0.0)
-    if amplification >= _MUCH:
-        text = (
-            f'A full shuffle (shuffle="global") decodes {_bytes(amplification)} for each byte used'
-        )
-        if full and block >= _MUCH * full:
-            text += f" and reaches {full:,.0f} elements/s; a block shuffle (shuffle=True) is "
-            yield Advice("order", f"{text}{block / full:,.1f} times as fast.")
-        elif reading.block_amplification * _MUCH > amplification:
-            if decodings >= _MUCH:  # else the rest of the chunks is not used
-                text += f", because only {size(cache_share())} of decoded chunks are cached: "
-                yield Advice("order", f"{text}ooc.set_memory sets the limit.")
-        elif reading.order == "full shuffle" or (block and not full):
-            # If only the block shuffle was measured, the full shuffle may have been too slow.
-            text += "; a block shuffle (shuffle=True) decodes each chunk once."
-            yield Advice("order", text)
-    pieces, rows = reading.chunks_per_row, reading.chunk_rows
-    if pieces > 1 and rows > 1 and reading.crop_amplification < _MUCH:
-        by_default = ", as h5py's own chunks do" if reading.storage.format == "HDF5" else ""
-        text = (
-            f"Chunks of {reading.storage.chunks} cut each row into {pieces:,} pieces{by_default}: "
-            f"for one row {pieces:,} chunks are decoded, which hold {rows:,} rows. "
-            "After `oocdata convert`, each row is in 1 chunk."
-        )
-        yield Advice("chunks", text, reading.convert(chunked=True))
+
+
+def _of_order(reading: Reading, measured: Measured) -> Iterator[Advice]:
+    """Yield advice about a full shuffle that decodes chunks again and again."""
+    amplification, rates = reading.full_amplification, measured.rates
+    full, block = rates.get("full shuffle", 0.0), rates.get("block shuffle", 0.0)
+    is_faster = full > 0 and block >= _MUCH * full
+    # If only the block shuffle was measured, the full shuffle may have been too slow.
+    matters = reading.order == "full shuffle" or is_faster or (block and not full)
+    if amplification < _MUCH or not matters:
+        return
+    text = f'A full shuffle (shuffle="global") decodes {_bytes(amplification)} for each byte used'
+    if is_faster:
+        text += f"; a block shuffle (shuffle=True) is {block / full:,.1f} times as fast."
+    elif reading.block_amplification * _MUCH <= amplification:
+        text += "; a block shuffle (shuffle=True) decodes each chunk once."
+    elif amplification < _MUCH * reading.crop_amplification:
+        return  # the rest of the chunks is not used
     else:
-        yield from _of_chunk_rows(reading)
+        text += (
+            f", because only {size(cache_share())} of decoded chunks are cached: ooc.set_memory "
+            "sets the limit."
+        )
+    yield Advice("order", text)
+
+
+def _of_chunks(reading: Reading, measured: Measured) -> Iterator[Advice]:
+    """Yield advice about chunks that cut rows, or are larger than what is read of them."""
+    pieces, rows = reading.chunks_per_row, reading.chunk_rows
+    if reading.span_bytes:  # there are no chunks
+        return
     if reading.crop_amplification >= _MUCH:
         yield Advice(
             "chunks",
@@ -180,20 +167,31 @@ def _of_order(reading: Reading, measured: Measured) -> Iterator[Advice]:
             f"{reading.crop_amplification:.1f} bytes are decoded for each byte of an element. "
             "Chunks as large as an element along its own axes would help.",
         )
+    elif pieces > 1 and rows > 1:
+        by_default = ", as h5py's own chunks do" if reading.storage.format == "HDF5" else ""
+        yield Advice(
+            "chunks",
+            f"Chunks of {reading.storage.chunks} cut each row into {pieces:,} pieces{by_default}: "
+            f"for one row {pieces:,} chunks are decoded, which hold {rows:,} rows. After `oocdata "
+            "convert`, each row is in 1 chunk.",
+            reading.convert(chunked=True),
+        )
+    else:
+        yield from _of_long_chunks(reading)
 
 
-def _of_chunk_rows(reading: Reading) -> Iterator[Advice]:
+def _of_long_chunks(reading: Reading) -> Iterator[Advice]:
     """Yield advice to shorten chunks or to mix more of them, if the order needs it."""
-    rows, mixing = reading.fitting_rows, reading.mixing
+    length, rows, mixing = reading.block_length, reading.fitting_rows, reading.mixing
     costly = reading.order == "full shuffle" and reading.full_amplification >= _LONG
     mixes_poorly = mixing is not None and mixing_share(mixing) < POOR_MIXING
-    if mixes_poorly and reading.block_length < 2 * rows:
-        yield Advice("order", "Batches hold neighbours: shuffle=True mixes more blocks.")
-    if reading.block_length < 2 * rows or not (costly or mixes_poorly):
+    if length < 2 * rows:
+        if mixes_poorly:
+            yield Advice("order", "Batches hold neighbours: shuffle=True mixes more blocks.")
         return
-    text = f"Chunks of {reading.block_length:,} rows are long for shuffling."
+    text = f"Chunks of {length:,} rows are long for shuffling."
     if costly:
-        fewer = max(1.0, reading.full_amplification * rows / reading.block_length)
+        fewer = max(1.0, reading.full_amplification * rows / length)
         text += (
             f" With {rows:,} rows a full shuffle would decode about {_bytes(fewer)} for each byte "
             f"used, not {reading.full_amplification:,.0f}."
@@ -204,10 +202,11 @@ def _of_chunk_rows(reading: Reading) -> Iterator[Advice]:
             f"{mixing.full_shuffle_entropy:.1f} in a full shuffle): more chunks of {rows:,} rows "
             "would be mixed."
         )
-    yield Advice("chunks", text, reading.convert(chunks=rows))
+    if costly or mixes_poorly:
+        yield Advice("chunks", text, reading.convert(chunks=rows))
 
 
-def _of_memory(reading: Reading) -> Iterator[Advice]:
+def _of_memory(reading: Reading, measured: Measured) -> Iterator[Advice]:
     """Yield advice to cache more chunks, or to mix fewer, if they are decoded more than once."""
     decodings = reading.amplification / max(1.0, reading.crop_amplification)
     if reading.order == "full shuffle" or reading.block_length < 2 or decodings < _MUCH:
@@ -227,22 +226,20 @@ def _of_memory(reading: Reading) -> Iterator[Advice]:
 
 def _of_store(reading: Reading, measured: Measured) -> Iterator[Advice]:
     """Yield advice about the link to a store: fewer and larger requests, or closer bytes."""
-    storage = reading.storage
-    if measured.request_bytes is not None:
-        closer = (
+    storage, fetched = reading.storage, measured.request_bytes
+    if fetched is not None:
+        text, command = "", None
+        if fetched < _LARGE_REQUEST:
+            text = (
+                f"Requests fetch only {size(fetched)} each, so round trips dominate: a copy in "
+                "larger chunks needs fewer of them. "
+            )
+            command = reading.convert(chunks=max(1, _LARGE_REQUEST // max(1, reading.row_bytes)))
+        text += (
             "What would help: a cache folder for later epochs (cache=… of ooc.open), more memory, "
             "for more bytes in flight (ooc.set_memory), or a machine nearer to the store."
         )
-        text = f"Requests fetch only {size(measured.request_bytes)} each, so round trips dominate. "
-        if measured.request_bytes >= _LARGE_REQUEST:
-            yield Advice("link", closer)
-        elif storage.chunks is None:
-            text += "A copy in chunks is fetched in larger ranges, and shuffled by blocks. "
-            yield Advice("link", text + closer, reading.convert(chunked=True))
-        else:
-            text += "Larger chunks need fewer requests. "
-            rows = max(1, reading.chunk_rows * (_LARGE_REQUEST // max(1, measured.request_bytes)))
-            yield Advice("link", text + closer, reading.convert(chunks=rows))
+        yield Advice("link", text, command)
     if storage.is_remote and storage.format.startswith("HDF5"):
         from oocdata.stores.blocks import BLOCK, cached_block_count
         from oocdata.stores.versions import ObjectVersion
@@ -275,11 +272,9 @@ def _of_limits(reading: Reading, measured: Measured) -> Iterator[Advice]:
         )
     share = sequential / disk  # above 1 if bytes came from the page cache
     if disk <= decoder and _CLOSE <= share <= 1:
-        text = (
-            f"The disk is the limit: sequential uses {share:.0%} of what it gives. A faster disk "
-        )
+        text = f"The disk is the limit: sequential uses {share:.0%} of what it gives. "
         if codec != "none":
-            yield Advice("disk", f"{text}helps, or memory for the whole file.")
+            yield Advice("disk", f"{text}A faster disk helps, or memory for the whole file.")
         else:
-            text += "helps, or compression, if the data compress well."
+            text += "A faster disk helps, or compression, if the data compress well."
             yield Advice("disk", text, reading.convert(codec="zstd"))

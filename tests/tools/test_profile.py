@@ -161,21 +161,6 @@ def test_a_slow_map_function(workers: int, monkeypatch: pytest.MonkeyPatch) -> N
     assert "workers" in found.advice[0].text
 
 
-def test_worker_processes_that_a_fast_function_does_not_need(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    clock = Clock()
-
-    def fast(x: Any) -> Any:
-        clock.now += 0.01
-        return x * 2
-
-    rates(monkeypatch, 100.0, 1000.0, 0.9)
-    loader = ooc.open(ROWS).map(fast).batches(32, workers=1)
-    (advice,) = module.profile(loader, lambda batch: None, clock=clock).advice
-    assert advice.text.startswith("Without worker processes (workers=0) it is 3,200 elements/s")
-
-
 @pytest.mark.parametrize("to_tf", [False, True])
 def test_worker_processes_are_started_once(to_tf: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in `fit`, whose epochs share them."""

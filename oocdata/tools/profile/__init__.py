@@ -179,7 +179,7 @@ def profile(
 
         traffic = link().traffic
     before = replace(traffic) if traffic else None
-    mapped, own_rate = _mapped_share(loader, clock)
+    mapped = _mapped_share(loader, clock)
     with closing(reader):
         consume = None if model_step is None else _step(model_step, epochs)
         left = seconds - (clock() - begun)
@@ -203,13 +203,7 @@ def profile(
     if fast and not (limited and found.verdict == "alone"):
         return found
     fetched = use.range_bytes if use is not None and limited else None
-    slower = bool(loader.workers) and own_rate > _SAME_RATE * found.data_rate
-    measured = Measured(
-        map_share=mapped,
-        model_waits=True,
-        request_bytes=fetched,
-        without_workers=own_rate if slower else 0.0,
-    )
+    measured = Measured(map_share=mapped, model_waits=True, request_bytes=fetched)
     return replace(found, advice=advise(reading_of(loader), measured))
 
 
@@ -285,14 +279,10 @@ def _settle(result: Any) -> None:
                 read()
 
 
-def _mapped_share(loader: Loader, clock: Clock) -> tuple[float, float]:
-    """Return the share of a batch's time that mapped functions take, and elements/s.
-
-    Of a few batches that this process reads, one after another.
-    """
+def _mapped_share(loader: Loader, clock: Clock) -> float:
+    """Return the share of a batch's time that mapped functions take, measured in this process."""
     read = mapped = 0.0
-    steps = min(_BATCHES, len(loader))
-    for step in range(steps):
+    for step in range(min(_BATCHES, len(loader)) if loader.dataset.is_mapped else 0):
         positions = loader.positions(step)
         draw = Draw(loader.seed, 0, step, 0, positions)
         began = clock()
@@ -300,5 +290,4 @@ def _mapped_share(loader: Loader, clock: Clock) -> tuple[float, float]:
         between = clock()
         loader.dataset.assemble(iter(arrays), positions, draw)
         read, mapped = read + between - began, mapped + clock() - between
-    total = max(read + mapped, 1e-9)
-    return mapped / total * loader.dataset.is_mapped, steps * loader.largest_batch / total
+    return mapped / max(read + mapped, 1e-9)
