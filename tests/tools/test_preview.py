@@ -27,8 +27,7 @@ from oocdata.box import Extent
 from oocdata.engines.source import Storage
 from oocdata.errors import ArgumentError, MissingDependencyError, SourceError
 from oocdata.tools.preview import Preview, preview
-from oocdata.tools.preview.parts import canonical
-from oocdata.tools.preview.reading import DECODED_BYTES, READ_BYTES, VALUES
+from oocdata.tools.preview.parts import DECODED_BYTES, READ_BYTES, VALUES, canonical
 from oocdata.tools.preview.scale import BAD, Scale, colours
 
 RNG = np.random.default_rng(0)

@@ -20,12 +20,14 @@ from oocdata.index import as_count
 from oocdata.threads import silent
 from oocdata.tools.libraries import check_picture
 from oocdata.tools.opening import OpenArguments, Opening
-from oocdata.tools.preview.parts import listed, parts_of, view_of
-from oocdata.tools.preview.reading import (
+from oocdata.tools.preview.parts import (
     MOST_ELEMENTS,
     default_count,
     fitted,
+    listed,
+    parts_of,
     read,
+    view_of,
 )
 from oocdata.tools.preview.scale import COLOUR, Panel, Scale, panels_of
 from oocdata.tools.preview.sheet import FILMS, film, sheet

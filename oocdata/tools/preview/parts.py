@@ -1,22 +1,33 @@
-"""Choose the channels, slices, lines and columns to show of each array of an element."""
+"""Choose what to show of each array of an element, and read it within bounds.
+
+At most `VALUES` values are kept, and about `READ_BYTES` read, so lines and columns of large frames
+are skipped. Chunks of at most `DECODED_BYTES` are decoded, or those of three elements: by default
+fewer elements are shown then, and of frames in many chunks a window.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import prod
+from math import prod, sqrt
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.axes import Axes, axes_of
-from oocdata.datasets.dataset import Dataset
+from oocdata.box import Ints
+from oocdata.cost import chunks_of
+from oocdata.datasets.dataset import Dataset, Draw
+from oocdata.datasets.spec import leaves
 from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows
 from oocdata.errors import ArgumentError, EmptyError
 
-__all__ = ["Part", "canonical", "comparable", "listed", "named_leaves", "parts_of", "view_of"]
+__all__ = [
+    "MOST_ELEMENTS", "Part", "canonical", "comparable", "default_count", "fitted", "listed",
+    "parts_of", "read", "view_of",
+]  # fmt: skip
 
 _COLOURS = 3
 _MOST_PANELS = 8
@@ -40,12 +51,6 @@ class Part:
         return self.axes.size("C") == _COLOURS and self.axes.kind == "image"
 
     @property
-    def panels(self) -> int:
-        """The most pictures that an element gives."""
-        one = self.is_colour and self.dtype == np.uint8
-        return prod(len(self.of_letter(letter)) for letter in ("TD" if one else "TDC"))
-
-    @property
     def nbytes(self) -> int:
         """Bytes of an element that are read, including bytes between values that are shown."""
         count, is_run = self.dtype.itemsize, False
@@ -65,13 +70,6 @@ class Part:
         texts = [f"{self.axes.name(letter)} {place}" for letter, place in places.items()
                  if self.axes.size(letter) > 1]  # fmt: skip
         return ", ".join(text for text in (self.name, *texts) if text)
-
-    def framed(self, cut: Callable[[range], range]) -> Part:
-        """Return the part with `cut` applied to its lines and columns."""
-        places = {
-            letter: cut(shown) if letter in "HW" else shown for letter, shown in self.places.items()
-        }
-        return replace(self, places=places)
 
     def notes(self) -> list[str]:
         """Return notes on axes that are not shown in full, and on axes that are a guess."""
@@ -125,34 +123,28 @@ def parts_of(dataset: Dataset, layout: str) -> tuple[Part, ...]:
                 f"`layout` must name the axes of rows of {element}, at most 5, e.g. 'TDCHW'. Or "
                 "take a part of the rows, in Python: ooc.preview(view[:, 0])."
             )
-        arrays.append((name, leaf, axes.in_time(leaf.shape[0]) if has_time else axes))
-    pictures = sum(axes.kind in ("image", "curve") for _, _, axes in arrays)
+        arrays.append((name, axes.in_time(leaf.shape[0]) if has_time else axes, leaf.dtype))
+    pictures = sum(axes.kind in ("image", "curve") for _, axes, _ in arrays)
+    if pictures:  # beside these, the row of a table is a curve
+        arrays = [(name, replace(axes, letters="W") if axes.kind == "table" else axes, dtype)
+                  for name, axes, dtype in arrays]  # fmt: skip
     most = max(1, _MOST_PANELS // max(1, pictures))
-    parts = []
-    for name, leaf, axes in arrays:
-        if pictures and axes.kind == "table":  # beside pictures, a row is a curve
-            axes = replace(axes, letters="W")
-        parts.append(_part(name, axes, leaf.dtype, most))
-    return tuple(parts)
+    return tuple(
+        Part(name, axes, dtype, _places(axes, dtype, most)) for name, axes, dtype in arrays
+    )
 
 
-def _part(name: str, axes: Axes, dtype: np.dtype[Any], most: int) -> Part:
+def _places(axes: Axes, dtype: np.dtype[Any], most: int) -> dict[str, range]:
     """Choose the first channels and evenly spread slices, for at most about `most` pictures."""
-    number = axes.size("C")
-    chosen = range(number)
-    if number != _COLOURS:
-        chosen = chosen[: _MOST_COLUMNS if axes.kind == "table" else most]
-    is_colour = axes.kind == "image" and number == _COLOURS and dtype == np.uint8
-    left = most if is_colour and len(chosen) == number else max(1, most // len(chosen))
-    places = {"C": chosen}
-    for letter in "TD":
-        places[letter] = _spread(axes.size(letter), left)
-        left = max(1, left // len(places[letter]))
-    shown = {
-        letter: places.get(letter, range(length))
-        for letter, length in zip(axes.letters, axes.sizes, strict=True)
-    }
-    return Part(name, axes, dtype, shown)
+    channels = range(axes.size("C"))
+    is_colour = len(channels) == _COLOURS and axes.kind == "image" and dtype == np.uint8
+    if len(channels) != _COLOURS:
+        channels = channels[: _MOST_COLUMNS if axes.kind == "table" else most]
+    left = most if is_colour else max(1, most // len(channels))
+    chosen = {"C": channels, "T": _spread(axes.size("T"), left)}
+    chosen["D"] = _spread(axes.size("D"), max(1, left // len(chosen["T"])))
+    pairs = zip(axes.letters, axes.sizes, strict=True)
+    return {letter: chosen.get(letter, range(length)) for letter, length in pairs}
 
 
 def _spread(length: int, count: int) -> range:
@@ -196,3 +188,107 @@ def canonical(array: NDArray[Any], letters: str) -> NDArray[Any]:
     moved = array.transpose(0, *order)
     t, d, c, h, w = (sizes.get(letter, 1) for letter in "TDCHW")
     return moved.reshape(len(array), t * d, c, h, w)
+
+
+VALUES = 8 * 2**20
+READ_BYTES = 128 * 2**20
+DECODED_BYTES = 128 * 2**20
+MOST_ELEMENTS = 256
+_NUMBERS = 2048
+_PICTURES = 24
+_FEWEST = 3
+_BATCH_BYTES = 64 * 2**20
+_LARGEST = 1e150
+"""The largest number to draw; its square is finite."""
+
+
+def default_count(dataset: Dataset, parts: Sequence[Part]) -> int:
+    """Return the default number of elements: about 24 pictures, at most 12 elements.
+
+    Fewer if their chunks are too many to decode.
+    """
+    count = _NUMBERS
+    if not all(part.axes.kind in ("number", "table") for part in parts):
+        pictures = [_pictures(part) for part in parts if part.axes.kind != "number"]
+        pictures += pictures[:1] * comparable(parts)  # the difference of the pair
+        count = min(12, max(_FEWEST, _PICTURES // sum(pictures)))
+    stored = sum(prod(source.shape) * source.dtype.itemsize for source in dataset.sources())
+    cost = _cost(dataset, parts) if stored > DECODED_BYTES else 0
+    return min(count, max(_FEWEST, DECODED_BYTES // cost)) if cost else count
+
+
+def _pictures(part: Part) -> int:
+    """Return the most pictures that a part of an element gives."""
+    letters = "TD" if part.is_colour and part.dtype == np.uint8 else "TDC"
+    return prod(len(part.of_letter(letter)) for letter in letters)
+
+
+def fitted(dataset: Dataset, parts: tuple[Part, ...], count: int) -> tuple[Part, ...]:
+    """Return the parts, cut so that `count` elements can be decoded, read and kept."""
+    cost = _cost(dataset, parts)
+    if cost > DECODED_BYTES:
+        share = sqrt(DECODED_BYTES / cost)
+        # From the middle on, where a chunk often begins; a window around it would cut four chunks.
+        window = _framed(parts, lambda at: at[len(at) // 2 :][: int(len(at) * share) or 1])
+        # A window does not help if chunks hold whole frames.
+        parts = window if _cost(dataset, window) < cost else parts
+    thinned = parts
+    for step in range(1, max(len(part.of_letter(axis)) for part in parts for axis in "HW") + 1):
+        thinned = _framed(parts, lambda at: at[(min(step, len(at)) - 1) // 2 :: step])  # noqa: B023
+        values = sum(prod(map(len, part.places.values())) for part in thinned)
+        cut_bytes = sum(leaf.nbytes for leaf in leaves(_cut(dataset, thinned).spec))
+        nbytes = max(cut_bytes, sum(part.nbytes for part in thinned))
+        if count * values <= VALUES and count * nbytes <= READ_BYTES:
+            break
+    return thinned
+
+
+def _framed(parts: Sequence[Part], cut: Callable[[range], range]) -> tuple[Part, ...]:
+    """Return the parts with `cut` applied to their lines and columns."""
+    return tuple(
+        replace(part, places={letter: cut(at) if letter in "HW" else at
+                              for letter, at in part.places.items()})
+        for part in parts
+    )  # fmt: skip
+
+
+def _cost(dataset: Dataset, parts: Sequence[Part]) -> int:
+    """Return the bytes of the chunks that are decoded for one element; 0 without chunks."""
+    first = np.zeros(1, np.int64)
+    return sum(chunks_of(_cut(dataset, parts).requests(first, Draw())).values())
+
+
+def _cut(dataset: Dataset, parts: Sequence[Part]) -> Dataset:
+    """Return the dataset with its rows cut to the parts, if it has rows of a single view."""
+    view = view_of(dataset)
+    if view is None or not view.element:
+        return dataset
+    axes = [*parts[0].places.values()][-len(view.element) :]  # without the time axis of windows
+    cut = view[:, *(slice(at.start, at.stop, at.step) for at in axes)]
+    return replace(dataset, views=(cut,)) if isinstance(dataset, Windows) else cut
+
+
+def read(dataset: Dataset, parts: Sequence[Part], positions: Ints) -> list[NDArray[np.float64]]:
+    """Read the values of each part, shape (n, slices, channels, height, width).
+
+    Complex numbers become their magnitude. Numbers beyond 1e150, which often mark missing values,
+    become infinite. Dates become their integers, and NaT becomes NaN.
+    """
+    cut, unit = _cut(dataset, parts), dataset.unit if isinstance(dataset, View) else ""
+    nbytes = sum(leaf.nbytes for leaf in leaves(cut.spec))
+    batch_size = max(1, _BATCH_BYTES // max(1, nbytes))
+    by_part: list[list[NDArray[Any]]] = [[] for _ in parts]
+    for first in range(0, len(positions), batch_size):
+        batch = cut.take(positions[first : first + batch_size])
+        for pieces, part, array in zip(by_part, parts, leaves(batch), strict=True):
+            for axis, places in enumerate(part.places.values(), 1):
+                if array.shape[axis] != len(places):  # the dataset could not be cut
+                    array = array.take(list(places), axis=axis)
+            real = np.abs(array) if array.dtype.kind == "c" else array
+            if unit:
+                real = np.where(np.isnat(array.view(unit)), np.nan, array)
+            pieces.append(canonical(real, part.axes.letters))
+    arrays = [np.concatenate(pieces).astype(np.float64, copy=False) for pieces in by_part]
+    return [
+        np.where(np.abs(array) > _LARGEST, np.copysign(np.inf, array), array) for array in arrays
+    ]

@@ -10,10 +10,10 @@ to 1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, product
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,6 +122,9 @@ def colours(scale: Scale, image: NDArray[np.float64]) -> NDArray[np.uint8]:
     return np.where(finite[..., None], rgb, np.array(BAD, np.uint8))
 
 
+_Positions: TypeAlias = tuple[str, Sequence[int]]
+"""The name of an axis, and its positions shown, ascending."""
+
 Array = NDArray[np.float64]
 """The values of a part, shape (n, slices, channels, height, width)."""
 
@@ -131,45 +134,40 @@ def panels_of(
 ) -> dict[str, tuple[Any, ...]]:
     """Return the rows, labels, elements and scales of a `Preview`; `arrays` are from `read`."""
     rows = positions[:, None]  # stored rows of each element, if known; otherwise its position
+    windows = dataset if isinstance(dataset, Windows) and dataset.view is not None else None
     if isinstance(dataset, View):
         rows = take(dataset.rows, positions)[:, None]
-    elif isinstance(dataset, Windows) and dataset.view is not None:
-        rows = take(dataset.view.rows, dataset.rows(positions))
+    elif windows is not None:
+        rows = take(windows.view.rows, windows.rows(positions))
     word = "row" if isinstance(dataset, View | Windows) else "element"
     row_numbers = tuple(map(tuple, rows.tolist()))
     labels = [_label(word, element_rows) for element_rows in rows]
-    x: tuple[str, Sequence[int]] | None = None
-    over_rows = all(part.axes.kind in ("number", "table") for part in parts)
-    if over_rows:  # a single element, of which x is along the rows
+    across: _Positions | None = None
+    pair, of_one_view = comparable(parts), windows and len(parts) == len(windows.anchored) == 2
+    if all(part.axes.kind in ("number", "table") for part in parts):
+        # A single element, of which x is along the rows.
         order = np.argsort(rows[:, 0], kind="stable")
         arrays = [array[order].transpose(3, 1, 2, 4, 0) for array in arrays]
-        x, labels = (word, rows[order, 0].tolist()), [_label(word, np.unique(rows))]
-    pair = comparable(parts) and not over_rows
+        across, labels = (word, rows[order, 0].tolist()), [_label(word, np.unique(rows))]
+        pair = of_one_view = False
     shared: list[Scale] = []
-    two_of_one_view = (
-        isinstance(dataset, Windows)
-        and dataset.view is not None
-        and len(parts) == len(dataset.anchored) == 2
-    )
-    if pair or (two_of_one_view and not over_rows):
+    if pair or of_one_view:
         shared = _scales(replace(parts[0], name=""), _by_channel(*arrays))
     drawn: list[tuple[Part, Array, list[Scale]]] = []
     for part, array in zip(parts, arrays, strict=True):
-        if part.axes.kind == "number" and not over_rows:
-            values = array.ravel().tolist()
-            labels = [f"{label}, {part.name} {value:.6g}"
-                      for label, value in zip(labels, values, strict=True)]  # fmt: skip
+        if part.axes.kind == "number" and across is None:
+            values = [f"{part.name} {value:.6g}" for value in array.ravel().tolist()]
+            labels = list(map(", ".join, zip(labels, values, strict=True)))
         else:
-            part_scales = shared or _scales(part, _by_channel(array))
-            drawn.append((part, array, part_scales))
+            drawn.append((part, array, shared or _scales(part, _by_channel(array))))
     if pair:
         with np.errstate(invalid="ignore", over="ignore"):
             change = arrays[1] - arrays[0]
         part = replace(parts[0], name="|y| - |x|" if parts[0].dtype.kind == "c" else "y - x")
         drawn.append((part, change, _scales(part, _by_channel(change), signed=True)))
     elements = (
-        tuple(chain(*(_panels(part, array[number], scales, x) for part, array, scales in drawn)))
-        for number in range(len(labels))
+        tuple(chain(*(_panels(part, array[at], scales, across) for part, array, scales in drawn)))
+        for at in range(len(labels))
     )
     return {
         "rows": row_numbers,
@@ -186,49 +184,37 @@ def _by_channel(*arrays: Array) -> Array:
     )
 
 
-def _scales(
-    part: Part,
-    values: Array,
-    *,
-    signed: bool = False,
-) -> list[Scale]:
+def _scales(part: Part, values: Array, *, signed: bool = False) -> list[Scale]:
     """Return the scale of each channel, or a single scale for colour images."""
     if part.is_colour and not signed:
         finite = values[np.isfinite(values)]
         is_float = part.dtype.kind == "f" and finite.size > 0
         if part.dtype == np.uint8 or (is_float and 0 <= finite.min() < finite.max() <= 1):
             return [Scale(part.name, 0.0, 1.0 if is_float else 255.0, None, COLOUR)]
+    kind = "image" if part.axes.kind == "image" else "curve"
+    colormap = "gray" if part.dtype.itemsize == 1 else "viridis"
     return [
-        scale_of(
-            part.words(C=channel),
-            channel_values,
-            kind="image" if part.axes.kind == "image" else "curve",
-            signed=signed,
-            sequential="gray" if part.dtype.itemsize == 1 else "viridis",
-        )
-        for channel, channel_values in zip(part.of_letter("C"), values, strict=True)
+        scale_of(part.words(C=channel), values, kind=kind, signed=signed, sequential=colormap)
+        for channel, values in zip(part.of_letter("C"), values, strict=True)
     ]
 
 
 def _panels(
-    part: Part, frames: Array, scales: Sequence[Scale], x: tuple[str, Sequence[int]] | None
-) -> list[Panel]:
-    """Return the panels of one element; frames have shape (slices, channels, height, width)."""
-    across = x or (part.axes.name("W"), part.of_letter("W"))
-    down = part.axes.name("H"), part.of_letter("H")
+    part: Part, frames: Array, scales: Sequence[Scale], across: _Positions | None
+) -> Iterator[Panel]:
+    """Yield the panels of one element; frames have shape (slices, channels, height, width)."""
+    x = across or (part.axes.name("W"), part.of_letter("W"))
+    y = part.axes.name("H"), part.of_letter("H")
     kind = "image" if part.axes.kind == "image" else "curve"
     slices = product(part.of_letter("T"), part.of_letter("D"))
-    panels = []
     for (time, depth), frame in zip(slices, frames, strict=True):
-        place = {"T": time, "D": depth}
         if scales[0].how == COLOUR:
-            colour = np.moveaxis(frame, 0, -1)
-            panels.append(Panel(part.words(**place), colour, scales[0], "colour", across, down))
+            image = np.moveaxis(frame, 0, -1)
+            yield Panel(part.words(T=time, D=depth), image, scales[0], "colour", x, y)
             continue
         for channel, values, scale in zip(part.of_letter("C"), frame, scales, strict=True):
-            text = part.words(C=channel, **place)
-            panels.append(Panel(text, values, scale, kind, across, down))
-    return panels
+            place = part.words(C=channel, T=time, D=depth)
+            yield Panel(place, values, scale, kind, x, y)
 
 
 def _label(word: str, rows: NDArray[Any]) -> str:
