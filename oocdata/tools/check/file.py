@@ -26,10 +26,9 @@ from oocdata.formats.manifest import Manifest
 from oocdata.formats.opening import format_of, list_datasets, tree_of
 from oocdata.formats.paths import is_url
 from oocdata.formats.patterns import is_pattern
-from oocdata.tools.check.manifest import TableWriter, manifest_writer
 from oocdata.tools.check.opening import opened
 from oocdata.tools.check.result import KINDS, CheckedDataset, Finding, Health
-from oocdata.tools.check.rows import check_rows, kind_of
+from oocdata.tools.check.rows import TableWriter, check_rows, kind_of, manifest_writer
 from oocdata.tools.opening import Opening
 
 __all__ = ["Checks", "health_of"]
