@@ -2,7 +2,7 @@
 
 Users call `create`, which returns a `Writer`. `target` describes the new array, with `codec`.
 `storage` defines the interface of the formats, `hdf5` and `zarr`. `placement` renames the result to
-its final path, with the help of `lock` and `disk`, if an existing file there may be replaced;
+its final path, with the help of `disk`, if an existing file there may be replaced;
 `upload` writes to a store instead. `cache` writes the arrays of `Dataset.cache`.
 """
 

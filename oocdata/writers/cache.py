@@ -38,8 +38,7 @@ from oocdata.errors import ArgumentError, SourceError
 from oocdata.formats.npy import open_npy
 from oocdata.index import as_path
 from oocdata.memory import cache_share
-from oocdata.writers.disk import write_errors, write_json
-from oocdata.writers.lock import PARTIAL, Lock
+from oocdata.writers.disk import PARTIAL, Lock, write_errors, write_json
 from oocdata.writers.output import Output
 from oocdata.writers.placement import Placement
 from oocdata.writers.target import Target

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from oocdata.errors import SourceError
 from oocdata.index import as_count
-from oocdata.writers.disk import write_json
-from oocdata.writers.lock import Lock
+from oocdata.writers.disk import Lock, write_json
 from oocdata.writers.placement import Placement
 from oocdata.writers.storage import Storage
 from oocdata.writers.target import Target

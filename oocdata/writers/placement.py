@@ -19,8 +19,7 @@ from oocdata.errors import ArgumentError, MissingFileError, SourceError
 from oocdata.formats.hdf5.file import hdf5_library, open_file
 from oocdata.formats.opening import format_of, tree_of
 from oocdata.writers.codec import Format
-from oocdata.writers.disk import move, sync_folders
-from oocdata.writers.lock import PARTIAL, empty_folder, remove_folder
+from oocdata.writers.disk import PARTIAL, empty_folder, move, remove_folder, sync_folders
 from oocdata.writers.storage import Storage, open_storage
 from oocdata.writers.target import Target
 

@@ -88,7 +88,7 @@ class Target:
     shards: tuple[int, ...] | None = None  #: shape of a Zarr shard, in whole chunks
     codec: Codec = NONE
     fill_value: Any = None  #: of elements that were never written; None means 0
-    attributes: tuple[tuple[str, Any], ...] = ()  #: encoded, see `attributes.encode_attribute`
+    attributes: tuple[tuple[str, Any], ...] = ()  #: encoded, see `codec.encode_attribute`
     dimension_names: tuple[str | None, ...] | None = None  #: one for each axis
     lost: tuple[str, ...] = ()  #: names of metadata that are not written
     growing: bool = False  #: whether the number of rows is unknown until the array is closed

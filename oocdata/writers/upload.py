@@ -23,7 +23,7 @@ from oocdata.stores.address import Address, client, obstore
 from oocdata.stores.answers import Answer, to_source_error
 from oocdata.stores.versions import fetch_small
 from oocdata.writers.codec import Format
-from oocdata.writers.lock import PARTIAL, empty_folder, remove_folder
+from oocdata.writers.disk import PARTIAL, empty_folder, remove_folder
 from oocdata.writers.storage import Place
 from oocdata.writers.target import Target
 from oocdata.writers.zarr import ZarrStorage

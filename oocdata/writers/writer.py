@@ -16,8 +16,7 @@ from oocdata.errors import ArgumentError, UnsupportedDtypeError
 from oocdata.formats.opening import local_path
 from oocdata.formats.paths import is_url
 from oocdata.index import as_count, as_flag, as_path
-from oocdata.writers.attributes import encode_attribute
-from oocdata.writers.codec import NAMES, Format, as_codec
+from oocdata.writers.codec import NAMES, Format, as_codec, encode_attribute
 from oocdata.writers.output import Output
 from oocdata.writers.placement import Placement
 from oocdata.writers.target import Target, format_by_suffix, target_key, with_chunks

@@ -15,7 +15,7 @@ import pytest
 import oocdata as ooc
 from oocdata.advice.reading import size
 from oocdata.stores.folder import CacheFolder
-from oocdata.writers.lock import Lock
+from oocdata.writers.disk import Lock
 from oocdata.writers.placement import Placement
 
 PLACE = "s3://bucket/run.zarr/c/0"

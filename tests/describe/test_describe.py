@@ -514,7 +514,7 @@ def test_functions_of_the_package_need_no_permission(tmp_path: Path) -> None:
     loader = rows.map(ooc.stats(rows).standardize).batches(4)
     assert_same_batches(loader, sent(loader, ()))
     description = json.loads(as_json(loader))
-    for path in ("oocdata:stats", "oocdata.tools.stats.scaling:Scaling.inverse"):
+    for path in ("oocdata:stats", "oocdata.tools.stats.result:Scaling.inverse"):
         _loader(description)["dataset"]["fn"] = {"import": path}
         with pytest.raises(DescriptionError, match="is not allowed"):
             from_json(description)

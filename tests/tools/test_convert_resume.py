@@ -22,7 +22,7 @@ from oocdata.memory import lowered_limit
 from oocdata.tools import convert as convert_execution
 from oocdata.tools.convert import convert
 from oocdata.writers import output
-from oocdata.writers.lock import PARTIAL
+from oocdata.writers.disk import PARTIAL
 
 SCRIPT = """
 import signal, sys

@@ -175,7 +175,7 @@ check(sys.argv[1], write_manifest=True, overwrite=True)
 @pytest.mark.parametrize(
     ("module", "name", "number"),
     [
-        ("check.manifest", "os.replace", "SIGKILL"),
+        ("check.rows", "os.replace", "SIGKILL"),
         ("check.rows", "checksums_of", "SIGKILL"),
         ("check.rows", "checksums_of", "SIGINT"),
     ],

@@ -15,7 +15,6 @@ import oocdata as ooc
 from oocdata.describe import as_json, from_json
 from oocdata.errors import ArgumentError
 from oocdata.tools.stats import result as stats_result
-from oocdata.tools.stats import scaling as stats_scaling
 from oocdata.tools.stats import stats
 
 RNG = np.random.default_rng(3)
@@ -38,7 +37,7 @@ LAYOUTS = {
 def test_standardize_is_what_numpy_makes(
     layout: str, piece: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stats_scaling, "_PIECE", piece)
+    monkeypatch.setattr(stats_result, "_PIECE", piece)
     values, axis = LAYOUTS[layout]
     found = stats(ooc.open(values), channels=axis)
     axes = tuple(place for place in range(values.ndim) if place != axis)
@@ -149,7 +148,7 @@ def test_it_may_be_kept_sent_and_described(tmp_path: Any) -> None:
     np.save(tmp_path / "a.npy", NCHW)
     loader = ooc.open(tmp_path / "a.npy").map(found.standardize).batches(5)
     told = as_json(loader)
-    again = from_json(told, allow=["oocdata.tools.stats.scaling"])
+    again = from_json(told, allow=["oocdata.tools.stats.result"])
     assert_array_equal(again.batch(0), expected)
 
 

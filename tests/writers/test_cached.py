@@ -24,9 +24,9 @@ from oocdata.describe import fingerprint, from_json
 from oocdata.errors import ArgumentError, SourceError
 from oocdata.memory import DEFAULT_MEMORY, set_memory
 from oocdata.writers import cache as cache_module
-from oocdata.writers import lock as lock_module
+from oocdata.writers import disk as lock_module
 from oocdata.writers import output as output_module
-from oocdata.writers.lock import PARTIAL
+from oocdata.writers.disk import PARTIAL
 
 pytestmark = pytest.mark.usefixtures("no_waiting_for_the_disk")
 

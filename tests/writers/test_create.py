@@ -21,7 +21,7 @@ import oocdata as ooc
 from oocdata.errors import ArgumentError, SourceError, UnsupportedDtypeError
 from oocdata.writers import Writer, create
 from oocdata.writers import create as create_function
-from oocdata.writers.lock import NOTE_NAME, PARTIAL
+from oocdata.writers.disk import NOTE_NAME, PARTIAL
 
 pytestmark = pytest.mark.usefixtures("no_waiting_for_the_disk")
 

@@ -20,10 +20,9 @@ from numpy.typing import NDArray
 from oocdata.errors import ArgumentError, MissingFileError, SourceError
 from oocdata.formats.hdf5.decode import DEFLATE, SHUFFLE
 from oocdata.writers import disk as disk_module
-from oocdata.writers import lock as lock_module
 from oocdata.writers.codec import Codec, as_codec, compress
+from oocdata.writers.disk import PARTIAL, Lock
 from oocdata.writers.hdf5 import encode_chunk, filters_of
-from oocdata.writers.lock import PARTIAL, Lock
 from oocdata.writers.placement import Placement
 from oocdata.writers.storage import open_storage
 from oocdata.writers.target import Target, format_by_suffix, target_key
@@ -290,7 +289,7 @@ def test_no_folder_no_file(tmp_path: Path) -> None:
 
 def test_one_writer_at_a_time(tmp_path: Path) -> None:
     code = (
-        "import signal; from oocdata.writers.lock import Lock\n"
+        "import signal; from oocdata.writers.disk import Lock\n"
         "from oocdata.writers.placement import Placement\n"
         f"lock = Lock(Placement.of({str(tmp_path / 'a.npy')!r}, None, 'npy', False))\n"
         "print('held', flush=True); signal.pause()"
@@ -310,16 +309,16 @@ def test_a_lock_on_a_deleted_file_does_not_count(
     """A process that waited for the lock must not share the folder with the next process."""
     one = placed(tmp_path / "a.npy")
     Lock(one).close()  # a process that was killed left its folder
-    flock = lock_module.fcntl.flock
+    flock = disk_module.fcntl.flock
     locks: list[Lock] = []
 
     def late(number: int, how: int) -> None:  # the process before finishes after the open
-        monkeypatch.setattr(lock_module.fcntl, "flock", flock)
+        monkeypatch.setattr(disk_module.fcntl, "flock", flock)
         one.remove()
         locks.append(Lock(one))
         flock(number, how)
 
-    monkeypatch.setattr(lock_module.fcntl, "flock", late)
+    monkeypatch.setattr(disk_module.fcntl, "flock", late)
     with pytest.raises(SourceError, match="another one"):
         Lock(one)
     locks[0].close()

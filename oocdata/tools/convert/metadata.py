@@ -16,8 +16,7 @@ from oocdata.datasets.view import View
 from oocdata.engines.dtypes import can_hold, is_small_float
 from oocdata.errors import UnsupportedDtypeError
 from oocdata.formats.dimensions import PACKING, VALID
-from oocdata.writers.attributes import encode_attribute
-from oocdata.writers.codec import NAMES, NONE, Codec, Format
+from oocdata.writers.codec import NAMES, NONE, Codec, Format, encode_attribute
 from oocdata.writers.target import Target
 
 __all__ = ["refuse_dtype", "target_for"]
