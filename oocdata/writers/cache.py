@@ -89,15 +89,11 @@ def _check(dataset: Dataset) -> None:
             "members, and mix those."
         )
     if any(leaf.form != "dense" or leaf.dtype.hasobject for leaf in leaves(dataset.spec)):
-        hint = "Make such arrays of them in `.map` first."
-        if dataset.is_multi_array:  # which no function gets
-            hint = (
-                "`.pad(length)`, or `parse(…, pad=length)`, makes them of ragged rows; cache "
-                "sparse rows before `.sparse()`."
-            )
         raise ArgumentError(
             "`cache` must be called on elements that are arrays of one shape; got "
-            f"{spec_text(dataset.spec)}. {hint}"
+            f"{spec_text(dataset.spec)}. Make such arrays of them first, in `.map`; of ragged "
+            "rows with `.pad(length)`, or `parse(…, pad=length)`; cache sparse rows before "
+            "`.sparse()`."
         )
     parts = [dataset]
     for part in parts:

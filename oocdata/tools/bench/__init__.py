@@ -122,12 +122,12 @@ def bench(
         if state == "warm":
             why = "another process has mapped them, or they are stored in memory"
             notes.append(f"The files could not be dropped from the page cache: {why}.")
-    allowed = {
-        # Reading chunks from a store also fetches them.
-        "decoder": None if dataset.is_remote else decoding(dataset),
-        "disk": disk_reading(files, dataset) if state == "cold" else None,
-    }
-    limits = {name: limit for name, limit in allowed.items() if limit is not None}
+    limits = {}
+    decoder = None if dataset.is_remote else decoding(dataset)  # from a store it fetches as well
+    if decoder is not None:
+        limits["decoder"] = decoder
+    if state == "cold":
+        limits["disk"] = disk_reading(files, dataset)
     measures: dict[str | Way, tuple[Measure, float]] = {
         name: (measure, _LIMIT_SHARE * seconds) for name, (measure, _) in limits.items()
     }
@@ -156,15 +156,13 @@ def bench(
         memory_bytes=MEMORY + resident,
         seconds=perf_counter() - began,
     )
-    reading = reading_of(dataset.batches(min(sizes), shuffle=True))
     best: dict[str, float] = {}
     for way in found.ways:
         if way.reader == "NumPy":
             best[way.order] = max(way.rate, best.get(way.order, 0.0))
-        if way.order == "full shuffle":
-            reading = replace(reading, full_amplification=way.amplification)
-    most = {limit.name: limit.elements for limit in found.limits}
-    return replace(found, advice=advise(reading, Measured(rates=best, limits=most)))
+    measured = Measured(rates=best, limits={limit.name: limit.elements for limit in found.limits})
+    reading = reading_of(dataset.batches(min(sizes), shuffle=True))
+    return replace(found, advice=advise(reading, measured))
 
 
 def _loaders(
