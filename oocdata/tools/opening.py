@@ -15,7 +15,7 @@ from oocdata.datasets.open import open as open_view
 from oocdata.datasets.ragged import Ragged
 from oocdata.datasets.spec import as_dtype, leaves
 from oocdata.datasets.view import View
-from oocdata.engines.dtypes import dtype_text, is_small_float
+from oocdata.engines.dtypes import dtype_text
 from oocdata.errors import ArgumentError, UnsupportedDtypeError
 from oocdata.formats.opening import Axis, Missing, files_matching, local_path
 from oocdata.formats.patterns import Key, key_label
@@ -140,13 +140,11 @@ class Opening:
         dataset = self.dataset()
         for leaf in leaves(dataset.spec):
             if leaf.dtype.kind not in _NUMBERS:
-                hint = "Convert them to numbers in Python, with `.map`"
-                if is_small_float(leaf.dtype):
-                    hint = "Convert them with `.astype('f4')`"
-                for name in leaf.dtype.names or ():
-                    if leaf.dtype[name].base.kind in _NUMBERS:
-                        hint = f"Give a field, such as field={name!r}"
-                        break
+                numeric = [name for name in leaf.dtype.names or ()
+                           if leaf.dtype[name].base.kind in _NUMBERS]  # fmt: skip
+                hint = "Convert them in Python, with `.astype('f4')` or in `.map`"
+                if numeric:
+                    hint = f"Give a field, such as field={numeric[0]!r}"
                 message = f"elements must be numbers; got {leaf.kind}. {hint}."
                 path = next((source.storage().path for source in dataset.sources()), None)
                 raise UnsupportedDtypeError(message, path=path)

@@ -81,7 +81,7 @@ CHOSEN = pytest.mark.parametrize(
 )
 def test_a_format_that_has_no_such_dtype(dtype: Any, name: str, other: str, tmp_path: Path) -> None:
     view = ooc.open(np.zeros((4, 2), named_dtype(dtype)))
-    with pytest.raises(UnsupportedDtypeError, match=r"must be .* to be written to "):
+    with pytest.raises(UnsupportedDtypeError, match=r"must be .* can be written to "):
         ooc.convert(view, tmp_path / name)
     assert not os.listdir(tmp_path)
     assert ooc.convert(view, tmp_path / f"c.{other}", verify=True).verified
@@ -154,7 +154,7 @@ def test_what_a_format_has_no_place_for(tmp_path: Path, suffix: str, dtype: str)
         ooc.convert(view, target, verify=True)
         assert np.array_equal(np.asarray(ooc.open(target)), values)
         return
-    with pytest.raises(UnsupportedDtypeError, match=r"must be numbers.*Write \.npy"):
+    with pytest.raises(UnsupportedDtypeError, match=r"can be written to.*Write \.npy"):
         ooc.convert(view, target)
     assert os.listdir(tmp_path) == ["a.npy"]
 

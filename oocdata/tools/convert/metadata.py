@@ -87,20 +87,16 @@ def _as_dtypes(value: Any, through: set[np.dtype[Any]], dtype: np.dtype[Any]) ->
 
 def refuse_dtype(view: View, kind: Format) -> None:
     """Raise if a format can't hold the elements, or they can't be opened from it."""
-    taken = "numbers" if kind == "zarr" else "numbers, bytes, or fields of them"
-    hint = f"Write .npy instead{', or one field at a time' if view.dtype.names else ''}"
     if kind == "npy":
         with suppress(ValueError):
             npy_format.dtype_to_descr(view.dtype)  # raises if a header can't describe it
             return
-        taken, hint = "fields in the order of their bytes", "Write .h5, or one field at a time"
-    elif is_small_float(view.dtype):
-        taken = "of a dtype that its files can name"
-        hint = "Write .npy, which keeps their bytes, or float32: .astype('f4'), --to-dtype f4"
-    elif _kinds(view.dtype).isdisjoint(_UNFIT[kind]):
+    elif not is_small_float(view.dtype) and _kinds(view.dtype).isdisjoint(_UNFIT[kind]):
         return
     raise UnsupportedDtypeError(
-        f"elements must be {taken} to be written to {NAMES[kind]}; got {view.dtype}. {hint}.",
+        f"elements must be of a dtype that can be written to {NAMES[kind]}; got {view.dtype}. "
+        "Write .npy, which keeps most dtypes, or one field at a time, or convert them: "
+        ".astype('f4'), --to-dtype f4.",
         path=view.storage.path,
         key=view.storage.key,
     )
