@@ -162,7 +162,7 @@ def test_what_a_format_has_no_place_for(tmp_path: Path, suffix: str, dtype: str)
 def test_fields_that_are_not_in_the_order_of_their_bytes(tmp_path: Path) -> None:
     dtype = np.dtype({"names": ["a", "b"], "formats": ["i4", "f8"], "offsets": [8, 0]})
     view = ooc.open(np.ones(5, dtype))
-    with pytest.raises(UnsupportedDtypeError, match=r"order of their bytes.*Write \.h5"):
+    with pytest.raises(UnsupportedDtypeError, match=r"can be written to \.npy.*Write \.h5"):
         ooc.convert(view, tmp_path / "b.npy")
     ooc.convert(view, tmp_path / "b.h5", verify=True)
     assert_array_equal(np.asarray(ooc.open(tmp_path / "b.h5")["a"]), np.ones(5))

@@ -95,7 +95,7 @@ def refuse_dtype(view: View, kind: Format) -> None:
         return
     raise UnsupportedDtypeError(
         f"elements must be of a dtype that can be written to {NAMES[kind]}; got {view.dtype}. "
-        "Write .npy, which keeps most dtypes, or one field at a time, or convert them: "
+        f"Write {'.h5' if kind == 'npy' else '.npy'}, or one field at a time, or convert them: "
         ".astype('f4'), --to-dtype f4.",
         path=view.storage.path,
         key=view.storage.key,
