@@ -308,7 +308,7 @@ def _content_of(value: Any) -> dict[str, Any]:
     if hasattr(value, "__array__"):
         with suppress(Exception):  # what lies beside the numbers differs between runs, as in torch
             numbers = value.detach() if hasattr(value, "detach") else value
-            return {"class": type(value), "numbers": np.asarray(numbers)}
+            return {"type": type(value), "numbers": np.asarray(numbers)}
     elif getattr(value, "__dict__", None):
         return {}
     reduced = value.__reduce_ex__(2)
@@ -316,7 +316,7 @@ def _content_of(value: Any) -> dict[str, Any]:
         return {}
     made, arguments, state, elements, pairs = (*reduced, None, None, None)[:5]
     return {
-        "class": type(value), "made": made, "arguments": arguments, "state": state,
+        "type": type(value), "made": made, "arguments": arguments, "state": state,
         "elements": list(elements or ()), "pairs": list(pairs or ()),
     }  # fmt: skip
 
