@@ -110,7 +110,7 @@ def _bytes(number: float) -> str:
 
 def _of_function(reading: Reading, measured: Measured) -> Iterator[Advice]:
     if measured.map_share > 0.5:
-        more = "take more of them" if reading.workers else ".batches(…, workers=2) starts some"
+        more = "more workers" if reading.workers else ".batches(…, workers=2)"
         yield Advice(
             "map",
             f"{measured.map_share:.0%} of a batch's time is your map function: make it faster, or "
