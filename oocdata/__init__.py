@@ -22,7 +22,6 @@ from oocdata.engines.source import RowSource, Source
 from oocdata.memory import memory_limit, set_memory
 
 if typing.TYPE_CHECKING:
-    from oocdata.datasets.cached import Cached
     from oocdata.datasets.concat import Concat, concat
     from oocdata.datasets.ids import balanced
     from oocdata.datasets.join import join
@@ -36,7 +35,7 @@ if typing.TYPE_CHECKING:
     from oocdata.datasets.stack import concatenate, stack
     from oocdata.datasets.trajectories import episodes, windows
     from oocdata.datasets.windows import Windows
-    from oocdata.datasets.zip import Zip, zip  # noqa: A004
+    from oocdata.datasets.zip import Cached, Zip, zip  # noqa: A004
     from oocdata.describe.splits import load_split, save_split
     from oocdata.formats.names import read_names
     from oocdata.formats.pictures import Pictures
@@ -70,7 +69,6 @@ _LATER = {
     name: module
     for module, names in {
         "datasets.ids": "balanced",
-        "datasets.cached": "Cached",
         "datasets.concat": "Concat concat",
         "datasets.join": "join",
         "datasets.labels": "folder_labels",
@@ -83,7 +81,7 @@ _LATER = {
         "datasets.stack": "concatenate stack",
         "datasets.trajectories": "episodes windows",
         "datasets.windows": "Windows",
-        "datasets.zip": "Zip zip",
+        "datasets.zip": "Cached Zip zip",
         "describe.splits": "load_split save_split",
         "formats.names": "read_names",
         "formats.pictures": "Pictures",

@@ -33,10 +33,9 @@ from oocdata.index import as_positions, as_range, slice_range
 from oocdata.threads import cached_property
 
 if TYPE_CHECKING:
-    from oocdata.datasets.cached import Cached
     from oocdata.datasets.map import Map
     from oocdata.datasets.patches import Patches
-    from oocdata.datasets.zip import Zip
+    from oocdata.datasets.zip import Cached, Zip
     from oocdata.loader import Loader
     from oocdata.order import Order
 

@@ -1,4 +1,7 @@
-"""Define `Zip`: datasets of equal length side by side, with tuples or dicts as elements."""
+"""Define `Zip`, datasets of equal length side by side, and `Cached`, elements read from arrays.
+
+Elements of a zip are tuples or dicts. Elements of a cache were computed once.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from oocdata.engines.memory_array import Numbers
 from oocdata.errors import ArgumentError
 from oocdata.threads import cached_property
 
-__all__ = ["Zip", "enumerated", "zip"]
+__all__ = ["Cached", "Zip", "enumerated", "zip"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -119,3 +122,43 @@ def zip(*datasets: Dataset | Mapping[str, Dataset]) -> Zip:  # noqa: A001  # as 
 def enumerated(dataset: Dataset) -> Zip:
     """Return pairs ``(position, element)``; see `Dataset.enumerate`."""
     return Zip((View.of(Numbers(len(dataset))), dataset))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Cached(Dataset):
+    """A dataset whose elements were computed and are read from arrays; made by `Dataset.cache`.
+
+    It is selected and split like the original dataset, so that no two parts share a row of the
+    original arrays.
+
+    Attributes
+    ----------
+    chosen : Zip
+        Pairs (position in the arrays, element of the original dataset).
+    stored : tree of View
+        One array for each array of an element, with a row for each element of the original dataset.
+    """
+
+    chosen: Zip
+    stored: Any
+
+    def __repr__(self) -> str:
+        return f"<Cached: {len(self)} elements of {self.chosen.parts[1]!r}>"
+
+    @property
+    def spec(self) -> Spec:
+        """Shapes and dtypes of an element's arrays."""
+        return map_tree(lambda view: view.spec, self.stored)
+
+    @property
+    def _split_members(self) -> tuple[Dataset]:
+        return (self.chosen,)
+
+    def _with_members(self, members: Sequence[Any]) -> Self:
+        (chosen,) = members
+        return replace(self, chosen=chosen)
+
+    @cached_property
+    def _members(self) -> list[Dataset]:
+        positions = self.chosen.parts[0].rows
+        return [view[positions] for view in leaves(self.stored)]

@@ -22,13 +22,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.datasets.cached import Cached
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.map import Map
 from oocdata.datasets.patches import Patches
 from oocdata.datasets.spec import ArraySpec, leaves, map_tree, spec_text
 from oocdata.datasets.view import View
-from oocdata.datasets.zip import enumerated
+from oocdata.datasets.zip import Cached, enumerated
 from oocdata.describe.fingerprints import dataset_fingerprint
 from oocdata.engines.blocked import blocked
 from oocdata.engines.dtypes import is_small_float
