@@ -18,8 +18,8 @@ from oocdata.errors import DatasetGoneError
 from oocdata.frontends.batching import stack_batches
 from oocdata.frontends.originals import error_for_tensorflow, forget_originals
 from oocdata.frontends.shutdown import calls
+from oocdata.generator_batches import Merged
 from oocdata.reading.ahead import ReadAhead, Reader
-from oocdata.reading.merged import Merged
 from oocdata.runs import Pass, Passes
 
 if TYPE_CHECKING:

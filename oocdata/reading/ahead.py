@@ -15,9 +15,9 @@ from weakref import finalize
 
 from oocdata.datasets.spec import Batch
 from oocdata.errors import DatasetGoneError, RestoreError
+from oocdata.generator_batches import Merged
 from oocdata.loader import Loader
 from oocdata.memory import account
-from oocdata.reading.merged import Merged
 from oocdata.reading.prefetcher import Prefetcher
 from oocdata.runs import Pass, fitted, run_bytes
 from oocdata.threads import Threads

@@ -18,8 +18,8 @@ from numpy.testing import assert_array_equal
 
 import oocdata as ooc
 from oocdata.errors import ArgumentError, EmptyError, MapError, UnknownFormatError, WorkerError
+from oocdata.generator_batches import Merged
 from oocdata.memory import account
-from oocdata.reading.merged import Merged
 from oocdata.reading.workers.pool import TASKS
 from oocdata.runs import Run
 
@@ -338,7 +338,7 @@ def test_methods_that_need_numbered_elements(name: str) -> None:
 
 
 def test_single_numbers_where_batches_are_expected() -> None:
-    with pytest.raises(MapError, match=r"with batched=True; it yielded \(\) int64\. Leave out"):
+    with pytest.raises(MapError, match=r"with batched=True, .*; it yielded \(\) int64"):
         list(ooc.generate(lambda: iter([7, 8]), batched=True, workers=0).batches(2))
     with pytest.raises(UnknownFormatError, match=r"goes to ooc\.generate"):
         ooc.open(lambda: iter([7, 8]))
