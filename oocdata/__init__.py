@@ -109,7 +109,7 @@ registry.functions |= {
     "map": "oocdata.datasets.map:Map",
     "patches": "oocdata.datasets.patches:make_patches",
     "sparse": "oocdata.datasets.sparse:sparse_rows",
-    "windows": "oocdata.datasets.windows:windows_of_view",
+    "windows": "oocdata.datasets.trajectories:windows_of_view",
     "loader": "oocdata.loader:make_loader",
     "concatenate": "oocdata.datasets.stack:concatenate",
     "each_block": "oocdata.tools.passes:each_block",

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.blocks import AnyBlocks
+from oocdata.blocks import ADDRESSABLE, AnyBlocks, Blocks, blocks_from_ids
 from oocdata.box import Extent, Ints
-from oocdata.datasets.chunking import blocks_of
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.request import ArrayRequest, Placement, Request
 from oocdata.datasets.shared_rows import StoredRows, arrays_of, stored_rows
 from oocdata.datasets.spec import ArraySpec
 from oocdata.engines.axes import axis_numbers
+from oocdata.engines.gather.grid import chunks_along
 from oocdata.engines.source import Source, Storage
 from oocdata.errors import ArgumentError
 from oocdata.index import Cut, Selection, compose_ranges, is_all, repeats, select, take
@@ -30,7 +30,10 @@ from oocdata.threads import cached_property
 if TYPE_CHECKING:
     from oocdata.datasets.episodes import Episodes
 
-__all__ = ["ArrayRows"]
+__all__ = ["MOST_IDS", "ArrayRows"]
+
+MOST_IDS = 1 << 23
+"""Largest number of irregular positions whose chunks are looked up one by one."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -132,11 +135,6 @@ class ArrayRows(Dataset):
         shape = (len(positions), *self.element)
         return (Request(self.source, origins, self.extent, shape, self.dtype, self.placement),)
 
-    @cached_property
-    def blocks(self) -> AnyBlocks:
-        """Blocks of positions whose rows share a storage chunk along the sample axes."""
-        return blocks_of(self)
-
     def places(self, numbers: Ints | int) -> list[Any]:
         """Return the positions along each sample axis of rows, from their numbers, or of one."""
         if len(self.grid) == 1:
@@ -144,6 +142,48 @@ class ArrayRows(Dataset):
             return [numbers * places.step + places.start]
         per_axis = np.unravel_index(numbers, [len(places) for places in self.grid])
         return [take(places, indices) for places, indices in zip(self.grid, per_axis, strict=True)]
+
+    # Chunks ---------------------------------------------------------------------------------------
+
+    @cached_property
+    def blocks(self) -> AnyBlocks:
+        """Blocks of positions whose rows share a storage chunk along the sample axes.
+
+        Regularly spaced rows along one axis of one array have blocks in closed form, and need no
+        memory. Otherwise the chunk of each position is looked up, for up to `MOST_IDS` positions,
+        or for any index array.
+        """
+        chunks, rows, storage = self._chunk_lengths, self.rows, self.storage
+        if len(self) == 0 or max(chunks) == 1:
+            return ADDRESSABLE
+        has_parts = len(storage.parts) > 1 and storage.parts_axis in self.axes
+        is_plain = len(chunks) == 1 and not has_parts
+        if isinstance(rows, range) and (is_plain or len(self) > MOST_IDS):
+            at = next(place for place, chunk in enumerate(chunks) if chunk > 1)
+            places, each = self.grid[at], prod(map(len, self.grid[at + 1 :]))
+            places = compose_ranges(places, rows) if len(chunks) == 1 else places[:: rows.step]
+            length, first = _positions_per_chunk(places, chunks[at])
+            return Blocks(length * each, first * each)
+        found = blocks_from_ids(len(self), lambda positions: self.chunk_ids(take(rows, positions)))
+        lengths = np.diff(found.begins)
+        is_regular = found.order is None and (lengths[1:-1] == lengths.max()).all()
+        return Blocks(int(lengths.max()), int(lengths[0])) if is_regular else found
+
+    def chunk_ids(self, numbers: Ints) -> Ints:
+        """Return a number of the chunk along the sample axes of rows, from their numbers."""
+        ids = np.zeros(len(numbers), np.int64)
+        storage, shape, lengths = self.storage, self.source.shape, self._chunk_lengths
+        for axis, places, chunk in zip(self.axes, self.places(numbers), lengths, strict=True):
+            parts = storage.parts if axis == storage.parts_axis else (0,)
+            (here,), count = chunks_along(shape[axis], chunk, parts, places)
+            ids = ids * count + here
+        return ids
+
+    @property
+    def _chunk_lengths(self) -> list[int]:
+        """Chunk length along each sample axis."""
+        chunks = self.storage.chunks
+        return [1] * len(self.axes) if chunks is None else [chunks[axis] for axis in self.axes]
 
     @cached_property
     def default_episodes(self) -> Episodes:
@@ -172,11 +212,8 @@ class ArrayRows(Dataset):
     _elements_are_rows = True
 
     def _select_along(self, at: int, places: range) -> Self:
-        return self._with_places(self.axes[at], compose_ranges(self.grid[at], places))
-
-    def _with_places(self, axis: int, places: range) -> Self:
-        """Return the view of all rows, with other positions along one axis of the stored array."""
-        view = replace(self, cuts=(*self.cuts[:axis], places, *self.cuts[axis + 1 :]))
+        axis, chosen = self.axes[at], compose_ranges(self.grid[at], places)
+        view = replace(self, cuts=(*self.cuts[:axis], chosen, *self.cuts[axis + 1 :]))
         return replace(view, rows=range(prod(map(len, view.grid))))
 
     def _sample_axis_number(self, axis: int | str) -> int:
@@ -184,3 +221,19 @@ class ArrayRows(Dataset):
         if len(numbers) != 1 or numbers[0] not in self.axes:
             raise ArgumentError(f"`axis` must be one of the sample axes {self.axes}; got {axis!r}.")
         return self.axes.index(numbers[0])
+
+
+def _positions_per_chunk(places: range, chunk: int) -> tuple[int, int]:
+    """Return the number of positions in a chunk along an axis, and in the first chunk.
+
+    Examples
+    --------
+    >>> _positions_per_chunk(range(3, 20), 8), _positions_per_chunk(range(19, -1, -2), 8)
+    ((8, 5), (4, 2))
+    """
+    if len(places) == 0:
+        return 1, 1
+    step, within = places.step, places.start % chunk
+    left = (within if step < 0 else chunk - 1 - within) // abs(step) + 1
+    length = max(1, chunk // abs(step))
+    return length, min(left, length)

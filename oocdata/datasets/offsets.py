@@ -33,12 +33,12 @@ def as_offsets(name: str, argument: Any) -> Offsets:
     else:
         numbers = tuple(as_whole(name, offset) for offset in argument)
     steps = {numbers.step} if isinstance(numbers, range) else set(np.diff(numbers).tolist())
-    if not len(numbers) or min(steps, default=1) < 1:
+    is_ascending = len(numbers) and min(steps, default=1) > 0
+    if not is_ascending or max(-numbers[0], numbers[-1]) >= LARGEST_OFFSET:
         raise ArgumentError(
-            f"`{name}` must be offsets that ascend, e.g. (-4, -1, 0); got {argument!r}."
+            f"`{name}` must be offsets that ascend, e.g. (-4, -1, 0), between -2**62 and 2**62; "
+            f"got {argument!r}."
         )
-    if max(-numbers[0], numbers[-1]) >= LARGEST_OFFSET:
-        raise ArgumentError(f"`{name}` must be offsets between -2**62 and 2**62; got {argument!r}.")
     if len(steps) > 1:
         return tuple(numbers)
     return range(numbers[0], numbers[-1] + 1, max(steps, default=1))
@@ -51,9 +51,9 @@ def is_listed(argument: Any) -> bool:
 
 def as_rows(name: str, argument: Any, stride: int = 1) -> Offsets:
     """Return listed offsets, or the offsets of a number of rows that start at the anchor."""
-    if is_listed(argument):
-        return as_offsets(name, argument)
-    return range(0, as_count(name, argument) * stride, stride)
+    if not is_listed(argument):
+        argument = range(0, as_count(name, argument) * stride, stride)
+    return as_offsets(name, argument)
 
 
 def each_array(tree: Any, make: Callable[[Any, Any], Any]) -> Any:

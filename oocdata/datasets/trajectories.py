@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,16 +15,22 @@ from oocdata.box import Ints
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.episodes import episodes_of
 from oocdata.datasets.ids import as_ticks
-from oocdata.datasets.offsets import as_rows, each_array
+from oocdata.datasets.offsets import (
+    LARGEST_OFFSET,
+    as_offsets,
+    as_rows,
+    each_array,
+    is_listed,
+)
 from oocdata.datasets.open import open as open_array
 from oocdata.datasets.spec import is_column
 from oocdata.datasets.view import View
 from oocdata.datasets.window_arrays import WindowArray
-from oocdata.datasets.windows import Windows, fitting_windows
-from oocdata.errors import ArgumentError
-from oocdata.index import as_array, as_flag
+from oocdata.datasets.windows import Windows
+from oocdata.errors import ArgumentError, EmptyError
+from oocdata.index import as_array, as_count, as_flag
 
-__all__ = ["episodes", "windows"]
+__all__ = ["episodes", "windows", "windows_of_view"]
 
 _FLOAT_TOLERANCE = 1e-3
 """Relative tolerance of floating-point steps: 0.1 added ten times is not 1."""
@@ -99,14 +106,13 @@ def windows(
     views: list[Any] = []
 
     def array(view: Any, rows: Any, episodes: Any) -> WindowArray:
-        if not isinstance(view, View):
+        if not isinstance(view, View) or view.is_multi_array:
             raise ArgumentError(
-                f"`windows` must get Views; got {view!r}. Make windows of Views first, then zip, "
-                "cut or map them."
+                f"`windows` must get Views; got {view!r}. Make windows of dense Views first, then "
+                "zip, cut or map them."
             )
-        if not any(view is known for known in views):
-            views.append(view)
-        number = [view is known for known in views].index(True)
+        number = next((at for at, known in enumerate(views) if known is view), len(views))
+        views[number:] = views[number:] or [view]
         offsets = range(1) if rows is None else as_rows("offsets", rows)
         has_time = rows is not None and (time_axis or len(offsets) > 1)
         own = None if episodes is None else episodes_of(view, episodes)
@@ -124,7 +130,41 @@ def windows(
         }
     else:
         described = each_array(tree, partial(array, episodes=episodes))
-    return fitting_windows(tuple(views), described, shift, pad, mask, "the offsets")
+    pad, mask = as_flag("pad", pad), as_flag("mask", mask)
+    found = Windows(tuple(views), described, as_count("shift", shift), pad, mask, range(0))
+    found.layout  # noqa: B018  # raises if two arrays have one name
+    if not (number := found.count()):
+        raise EmptyError(
+            f"a window must fit into the data; the offsets span {found.span} rows, and the longest "
+            f"episode has {found.longest}. Ask for fewer `inputs` and `targets`, a smaller "
+            "`stride` or `horizon`; or repeat rows at the edges, `pad=True`."
+        )
+    return replace(found, chosen=range(number))
+
+
+def windows_of_view(
+    view: View,
+    inputs: int | Sequence[int],
+    targets: int | Sequence[int],
+    stride: int,
+    horizon: int,
+    **options: Any,
+) -> Windows:
+    """Return windows of the inputs and targets of one View; see `View.windows`."""
+    stride = as_count("stride", stride)
+    horizon = as_count("horizon", horizon, at_least=-LARGEST_OFFSET)
+    x, listed = as_rows("inputs", inputs, stride), is_listed(targets)
+    if (listed and horizon != 1) or (is_listed(inputs) and (listed or not targets) and stride != 1):
+        raise ArgumentError(
+            "`stride` and `horizon` must be left out where offsets are given one by one; got "
+            f"{stride} and {horizon}."
+        )
+    if listed:
+        y = as_offsets("targets", targets)
+    else:
+        first, number = x[-1] + horizon, as_count("targets", targets, at_least=0)
+        y = range(first, first + number * stride, stride)
+    return windows(*[(view, offsets) for offsets in (x, y) if offsets], **options)
 
 
 def episodes(
@@ -234,19 +274,18 @@ def _jumps(view: Dataset, step: Any, tolerance: Any) -> Callable[[NDArray[Any], 
         step = as_ticks("step", step, np.dtype(unit))
         tolerance = 0 if tolerance is None else as_ticks("tolerance", tolerance, np.dtype(unit))
     dtype = np.dtype(np.float64 if view.spec.dtype.kind == "f" else np.int64)  # type: ignore[union-attr]
-    for name, value in {"step": step, "tolerance": 0 if tolerance is None else tolerance}.items():
-        if isinstance(value, np.timedelta64) or not isinstance(value, int | float | np.number):
-            raise ArgumentError(
-                f"`{name}` must be a number where `time` is numbers; got {value!r}."
-            )
+    numbers = [step] if tolerance is None else [step, tolerance]
+    if not all(
+        isinstance(value, int | float | np.number) and not isinstance(value, np.timedelta64)
+        for value in numbers
+    ) or not (0 < abs(step) < np.inf and (tolerance or 0) >= 0):
+        raise ArgumentError(
+            "`step` must be a number other than 0, and `tolerance` not be negative; got "
+            f"{step!r} and {tolerance!r}."
+        )
     if tolerance is None:
         whole = dtype.kind == "i" and not isinstance(step, float | np.floating)
         tolerance = 0 if whole else abs(step) * _FLOAT_TOLERANCE
-    if not (step != 0 and abs(step) < np.inf and tolerance >= 0):
-        raise ArgumentError(
-            "`step` must be a number other than 0, and `tolerance` not be negative; got "
-            f"{step} and {tolerance}."
-        )
 
     def jumps(times: NDArray[Any], following: NDArray[Any]) -> Any:
         # Next to NaT, the lowest int64, differences wrap around.

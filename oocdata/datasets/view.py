@@ -242,10 +242,10 @@ class View(ArrayRows):
         if isinstance(key, str) and self.dtype.names:
             return self._field(key)
         row, cuts = expand_key(key, self.ndim)
-        if isinstance(row, list | np.ndarray) and any(map(_is_list, cuts)):
+        if isinstance(row, list | np.ndarray) + sum(map(_is_list, cuts)) > 1:
             raise ArgumentError(
-                "rows and columns must not both be chosen by arrays in one index, because NumPy "
-                "would pair them; got two. Choose one after the other: v[rows][:, columns]."
+                "at most one axis may be indexed by an array at a time, because NumPy would pair "
+                "two; got more. Choose one after the other: v[rows][:, columns]."
             )
         return super(View, self._cut(cuts)).__getitem__(row)
 
@@ -289,7 +289,7 @@ class View(ArrayRows):
     def _cut(self, cuts: Sequence[Any]) -> View:
         lists = [place for place, part in enumerate(cuts) if _is_list(part)]
         if lists and not is_sparse(self.source):
-            return self._cut_by_list(list(cuts), lists)
+            return self._cut_by_list(list(cuts), lists[0])
         source, new_cuts = self.source, list(self.cuts)
         for axis, part in zip(self.order, cuts, strict=True):
             places = self.places_along(axis)
@@ -303,15 +303,9 @@ class View(ArrayRows):
         order = tuple(axis for axis in self.order if isinstance(new_cuts[axis], range))
         return replace(self, source=source, cuts=tuple(new_cuts), order=order)
 
-    def _cut_by_list(self, cuts: list[Any], lists: list[int]) -> View:
+    def _cut_by_list(self, cuts: list[Any], place: int) -> View:
         """Select positions of one element axis by an array: runs of positions, concatenated."""
-        place = lists[0]
         part, cuts[place] = cuts[place], slice(None)
-        if len(lists) > 1:
-            raise ArgumentError(
-                "at most one element axis may be indexed by an array at a time, because NumPy "
-                f"would pair two; got {len(lists)}. Choose one after the other."
-            )
         axis = sum(isinstance(before, slice) for before in cuts[:place])
         view = self._cut(cuts)
         chosen = as_positions(part, view.element[axis])
@@ -555,8 +549,9 @@ class View(ArrayRows):
         (array([0, 1, 2]), array([False,  True,  True]))
         """
         return registry.call(
-            "windows", self, inputs, targets, shift, stride, horizon, episodes, pad=pad, mask=mask
-        )
+            "windows", self, inputs, targets, stride, horizon,
+            shift=shift, episodes=episodes, pad=pad, mask=mask,
+        )  # fmt: skip
 
     def next_frame(self, horizon: int = 1, episodes: ArrayLike | str | None = None) -> Windows:
         """Return pairs ``(row i, row i + horizon)`` without a time axis, for next-frame prediction.
@@ -579,7 +574,7 @@ class View(ArrayRows):
         >>> ooc.open(np.arange(10)).next_frame()[3]
         (np.int64(3), np.int64(4))
         """
-        return registry.call("windows", self, 1, 1, 1, 1, horizon, episodes, time_axis=False)
+        return registry.call("windows", self, 1, 1, 1, horizon, episodes=episodes, time_axis=False)
 
 
 def _is_list(part: Any) -> bool:

@@ -13,85 +13,24 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from oocdata.blocks import ADDRESSABLE, AnyBlocks, Blocks, blocks_from_ids
 from oocdata.box import Ints
-from oocdata.datasets.chunking import MOST_IDS, chunk_ids
+from oocdata.datasets.array_rows import MOST_IDS
 from oocdata.datasets.dataset import Dataset, Draw
-from oocdata.datasets.episodes import episodes_of
-from oocdata.datasets.offsets import LARGEST_OFFSET, as_offsets, as_rows, is_listed
 from oocdata.datasets.request import Request
 from oocdata.datasets.shared_rows import StoredRows, check_direction, stored_rows
 from oocdata.datasets.spec import Spec, leaves, map_tree
 from oocdata.datasets.window_arrays import AnchoredArray, Mask, WindowArray, with_masks
-from oocdata.errors import ArgumentError, EmptyError
-from oocdata.index import Selection, as_count, as_flag, compose_ranges, is_all, select, take
+from oocdata.errors import ArgumentError
+from oocdata.index import Selection, compose_ranges, is_all, select, take
 from oocdata.threads import cached_property
 
 if TYPE_CHECKING:
     from oocdata.datasets.view import View
 
-__all__ = ["Windows", "fitting_windows", "windows_of_view"]
-
-
-def windows_of_view(
-    view: View,
-    inputs: int | Sequence[int],
-    targets: int | Sequence[int],
-    shift: int,
-    stride: int,
-    horizon: int,
-    episodes: ArrayLike | str | None,
-    *,
-    time_axis: bool = True,
-    pad: bool = False,
-    mask: bool = True,
-) -> Windows:
-    """Check the arguments of `View.windows` and return the windows."""
-    stride = as_count("stride", stride)
-    horizon = as_count("horizon", horizon, at_least=-LARGEST_OFFSET)
-    x = as_rows("inputs", inputs, stride)
-    if is_listed(targets):
-        y = as_offsets("targets", targets)
-    else:
-        first, number = x[-1] + horizon, as_count("targets", targets, at_least=0)
-        y = range(first, first + number * stride, stride)
-    unused = {
-        "horizon": is_listed(targets),
-        "stride": is_listed(inputs) and (is_listed(targets) or not y),
-    }
-    for name, value in {"stride": stride, "horizon": horizon}.items():
-        if unused[name] and value != 1:
-            raise ArgumentError(
-                f"`{name}` must be left out where offsets are given one by one; got {value!r}."
-            )
-    own = None if episodes is None else episodes_of(view, episodes)
-    arrays = tuple(WindowArray(0, offsets, time_axis, own) for offsets in (x, y) if offsets)
-    call = f"`inputs`={inputs}, `targets`={targets}, `stride`={stride}, `horizon`={horizon}"
-    return fitting_windows((view,), arrays if y else arrays[0], shift, pad, mask, call)
-
-
-def fitting_windows(
-    views: tuple[View, ...], arrays: Any, shift: int, pad: bool, mask: bool, call: str
-) -> Windows:
-    """Return all windows that fit into the episodes.
-
-    `call` names the caller's arguments in the error message if no window fits.
-    """
-    pad, mask = as_flag("pad", pad), as_flag("mask", mask)
-    for view in views:
-        if view.is_multi_array:
-            raise ArgumentError(f"`windows` must be made of dense rows; got {view!r}.")
-    windows = Windows(views, arrays, as_count("shift", shift), pad, mask, range(0))
-    windows.layout  # noqa: B018  # raises if two arrays have one name
-    if not (number := windows.count()):
-        raise EmptyError(
-            f"a window must fit into the data; {call} span {_span(windows.anchored)} rows, and the "
-            f"longest episode has {windows.longest}. Ask for fewer rows, a smaller stride or "
-            "horizon; or repeat rows at the edges, `pad=True`."
-        )
-    return replace(windows, chosen=range(number))
+__all__ = ["Windows"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -197,9 +136,13 @@ class Windows(Dataset):
     def ends(self) -> Ints:
         """Number of windows up to the end of each episode, shape (episodes,)."""
         last = [0 if self.pad else array.offsets[-1] for array in self.anchored]
-        lengths = np.array([array.episodes.lengths for array in self.anchored])
-        counts = ((lengths.T - last).min(axis=1) - self.first - 1) // self.shift + 1
+        counts = ((self._lengths.T - last).min(axis=1) - self.first - 1) // self.shift + 1
         return np.cumsum(np.maximum(counts, 0))
+
+    @property
+    def _lengths(self) -> Ints:
+        """Length of each episode of each array, shape (arrays, episodes)."""
+        return np.array([array.episodes.lengths for array in self.anchored])
 
     def count(self) -> int:
         """Return the number of windows; raise ArgumentError if episodes of arrays differ."""
@@ -209,7 +152,7 @@ class Windows(Dataset):
                 "arrays of an element must have equally many episodes, because episode i of each "
                 f"goes together; got {', '.join(map(str, numbers))}."
             )
-        lengths = np.array([array.episodes.lengths for array in self.anchored])
+        lengths = self._lengths
         uneven = np.flatnonzero(np.ptp(lengths, axis=0) > 1)
         if len(uneven):
             raise ArgumentError(
@@ -217,15 +160,18 @@ class Windows(Dataset):
                 f"(the states beside the actions); those of episode {uneven[0]} are "
                 f"{', '.join(map(str, lengths[:, uneven[0]]))}. Cut them, or give `episodes`."
             )
-        if self.pad and max(-_low(self.anchored), _high(self.anchored)) >= LARGEST_OFFSET:
-            raise ArgumentError("offsets must lie between -2**62 and 2**62; got longer ones.")
-        fits = self.longest > 0 and (self.pad or _span(self.anchored) <= self.longest)
+        fits = self.longest > 0 and (self.pad or self.span <= self.longest)
         return int(self.ends[-1]) if fits else 0
+
+    @property
+    def span(self) -> int:
+        """Number of rows from the first to the last row of a window, inclusive."""
+        return _span(self.anchored)
 
     @property
     def longest(self) -> int:
         """Number of rows of the longest episode."""
-        return max(int(array.episodes.lengths.max(initial=0)) for array in self.anchored)
+        return int(self._lengths.max(initial=0))
 
     @cached_property
     def _first_anchors(self) -> Ints:
@@ -263,30 +209,23 @@ class Windows(Dataset):
         With several views, of the view whose blocks are largest. A padded window is assigned to the
         block of its anchor, because windows are then as regular as rows.
         """
-        largest, chosen, ends, shift = super().blocks, self.chosen, self.ends, self.shift
+        largest, chosen, shift = super().blocks, self.chosen, self.shift
         if largest == ADDRESSABLE or len(self) == 0:
             return ADDRESSABLE
-        view = next(view for view in self._members if view.blocks is largest)
+        view = next(view for view in self.views if view.blocks is largest)
         of_view = [array for array in self.anchored if array.view is view]
-        offset = 0 if self.pad else _low(of_view)
-        if isinstance(chosen, range):
-            first = self.first + offset
-            if len(ends) == 1:
-                start, step = int(chosen[0]) * shift + first, shift * chosen.step
-                return view._select(range(start, start + len(self) * step, step)).blocks
-            if self.pad and shift == 1 and int(ends[-1]) == len(view):
-                return view._select(chosen).blocks  # each row starts a window
-            if len(view.sample_shape) > 1 and not self.explicit_episodes:
-                places = view.grid[-1][first : first + int(ends[0]) * shift : shift]
-                return replace(view._with_places(view.axes[-1], places), rows=chosen).blocks
-            if len(self) > MOST_IDS and isinstance(largest, Blocks):
-                length = max(1, largest.length // (shift * abs(chosen.step)))
-                return Blocks(length, length)
-        starts = of_view[0].episodes.starts + offset
+        first = self.first + (0 if self.pad else _low(of_view))  # of window 0 in its episode
+        if isinstance(chosen, range) and len(self.ends) == 1:
+            start, step = int(chosen[0]) * shift + first, shift * chosen.step
+            return view._select(range(start, start + len(self) * step, step)).blocks
+        if isinstance(chosen, range) and len(self) > MOST_IDS and isinstance(largest, Blocks):
+            length = max(1, largest.length // (shift * abs(chosen.step)))
+            return Blocks(length, length)
+        starts = of_view[0].episodes.starts + first - self.first
 
         def chunks(positions: Ints) -> Ints:
-            episodes, at = self.find(take(chosen, positions))
-            return chunk_ids(view, take(view.rows, at + starts[episodes]))
+            episodes, anchors = self.find(take(chosen, positions))
+            return view.chunk_ids(take(view.rows, anchors + starts[episodes]))
 
         return blocks_from_ids(len(self), chunks)
 

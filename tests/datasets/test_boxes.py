@@ -13,7 +13,6 @@ from recording import RecordingSource
 
 import oocdata as ooc
 from oocdata.blocks import ADDRESSABLE, Blocks, BlockTable
-from oocdata.datasets.chunking import chunk_ids
 from oocdata.datasets.dataset import Draw
 from oocdata.errors import ArgumentError
 from oocdata.testing import sample_array
@@ -322,7 +321,7 @@ def test_blocks_of_several_sample_axes(chunks: Any, axis: Any, blocks: Blocks):
     view = ooc.open(RecordingSource(ARRAY, chunks), axis=axis)
     assert view.blocks == blocks
     if blocks != ADDRESSABLE:
-        _check_blocks(view, chunk_ids(view, np.arange(len(view))))
+        _check_blocks(view, view.chunk_ids(np.arange(len(view))))
 
 
 def _check_blocks(view: ooc.View, ids: np.ndarray) -> None:
@@ -347,7 +346,7 @@ def _block_numbers(dataset: Any) -> Any:
 def test_chunks_that_cut_an_inner_sample_axis_are_blocks_of_their_own(chunks: Any, axis: Any):
     """Test that a block is not the chunks across an axis, which may exceed the memory."""
     view = ooc.open(RecordingSource(ARRAY, chunks), axis=axis)
-    ids = chunk_ids(view, np.arange(len(view)))
+    ids = view.chunk_ids(np.arange(len(view)))
     assert_array_equal(_block_numbers(view), np.unique(ids, return_inverse=True)[1])
 
 
@@ -358,7 +357,7 @@ def test_blocks_hold_whole_chunks(data: st.DataObject):
     view = ooc.open(RecordingSource(ARRAY, chunks), axis=axes)
     if data.draw(st.booleans()):
         view = view.split(0.5, 0.5, axis=data.draw(st.sampled_from(axes)) if axes[1:] else None)[1]
-    ids = chunk_ids(view, np.asarray(view.rows))
+    ids = view.chunk_ids(np.asarray(view.rows))
     if isinstance(view.blocks, BlockTable):
         assert_array_equal(_block_numbers(view), np.unique(ids, return_inverse=True)[1])
     elif view.blocks != ADDRESSABLE:

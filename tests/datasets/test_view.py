@@ -275,7 +275,7 @@ def test_rows_chosen_twice_are_in_one_part(view: ooc.View, choose: Any):
 @pytest.mark.parametrize(
     ("call", "kind", "message"),
     [
-        (lambda v: v.split(), ArgumentError, "at least one"),
+        (lambda v: v.split(), ArgumentError, "must be positive"),
         (lambda v: v.split(0.5, 0.6), ArgumentError, "sum to at most 1"),
         (lambda v: v.split(15, 6), ArgumentError, "sum to at most 20"),
         (lambda v: v.split(0.5, 0.5, gap=-1), ArgumentError, "`gap` must"),
@@ -327,7 +327,7 @@ def test_element_axes_are_indexed_by_arrays(tmp_path: Path, kind: str):
     [
         (np.s_[:, []], "must not be empty"),
         (np.s_[:, [0], [1]], "may be indexed by an array"),
-        (np.s_[[0], [1]], "must not both be chosen"),
+        (np.s_[[0], [1]], "at most one axis may be indexed"),
         (np.s_[:, "x"], "ints, slices and arrays"),
         (np.s_[:, [[0]]], "in one dimension"),
     ],

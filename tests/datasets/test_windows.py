@@ -110,13 +110,24 @@ def test_wrong_arguments(arguments: dict[str, Any], name: str):
     [
         {"inputs": 101},
         {"inputs": 2**62},
-        {"inputs": 2**62, "targets": 2**62, "stride": 2**62, "horizon": 2**62},
-        {"inputs": 1, "targets": 1, "horizon": 2**63 - 1},
         {"inputs": 51, "episodes": [50, 50]},
     ],
 )
 def test_windows_that_do_not_fit(arguments: dict[str, Any]):
     with pytest.raises(EmptyError, match=r"span \d+ rows, and the longest episode has"):
+        ROWS.windows(**arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"inputs": 2**62 + 1},
+        {"inputs": 2**62, "targets": 2**62, "stride": 2**62, "horizon": 2**62},
+        {"inputs": 1, "targets": 1, "horizon": 2**63 - 1},
+    ],
+)
+def test_offsets_beyond_integers(arguments: dict[str, Any]):
+    with pytest.raises(ArgumentError, match=r"must be offsets that ascend, .* between"):
         ROWS.windows(**arguments)
 
 
