@@ -205,17 +205,16 @@ def join_blocks(parts: Sequence[tuple[AnyBlocks, int]]) -> AnyBlocks:
         -(-count // blocks.number(count)) for blocks, count in parts if blocks != ADDRESSABLE
     ]
     run = Blocks(min(lengths), min(lengths))
-    begins, orders, start, in_order = [], [], 0, True
-    for blocks, count in parts:
-        runs = run if blocks == ADDRESSABLE else blocks
-        begins.append(runs.starts(np.arange(runs.number(count))) + start)
-        in_order &= isinstance(runs, Blocks) or runs.order is None
-        orders.append((runs, range(start, start + count)))
-        start += count
-    whole = np.concatenate([*begins, [start]])
-    if in_order:
+    cut = [(run if blocks == ADDRESSABLE else blocks, count) for blocks, count in parts]
+    firsts = np.cumsum([0, *(count for _, count in cut)])
+    begins = [
+        blocks.starts(np.arange(blocks.number(count))) + first
+        for (blocks, count), first in zip(cut, firsts[:-1], strict=True)
+    ]
+    whole = np.concatenate([*begins, firsts[-1:]])
+    if all(isinstance(blocks, Blocks) or blocks.order is None for blocks, _ in cut):
         return BlockTable(whole)
-    order: NDArray[Any] = np.empty(start, np.int32 if start < 2**31 else np.int64)
-    for runs, places in orders:
-        order[places.start : places.stop] = runs.positions(np.arange(len(places))) + places.start
+    order = np.empty(firsts[-1], np.int32 if firsts[-1] < 2**31 else np.int64)
+    for (blocks, count), first in zip(cut, firsts[:-1], strict=True):
+        order[first : first + count] = blocks.positions(np.arange(count)) + first
     return BlockTable(whole, order)
