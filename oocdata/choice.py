@@ -71,17 +71,14 @@ def choose_order(
     bucket: Sequence[int] | None = None,
 ) -> tuple[Order, str]:
     """Return the order that the arguments of `Dataset.batches` mean, and the reason in words."""
-    if bucket is not None:
-        if weights is not None:
-            raise ArgumentError("`weights` must be None with `bucket`; got both.")
-        return _bucketed(dataset, shuffle, batch_size, bucket)
     members = dataset.mixture
+    options = {"`weights`": weights, "`bucket`": bucket, "a mixture": members}
+    given = [name for name, value in options.items() if value is not None]
+    if len(given) > 1:
+        raise ArgumentError(f"{given[0]} must be None with {given[1]}; got both.")
+    if bucket is not None:
+        return _bucketed(dataset, shuffle, batch_size, bucket)
     if members is not None:
-        if weights is not None:
-            raise ArgumentError(
-                "`weights` must be None for a mixture, whose members have weights already; got "
-                f"{type(weights).__name__}."
-            )
         return _mixture(dataset, members, shuffle, batch_size)
     order, reason = _order_of(dataset, shuffle, batch_size, WINDOW_BYTES)
     return (order, reason) if weights is None else _weighted(dataset, order, reason, weights)
@@ -108,11 +105,6 @@ def _bucketed(
     dataset: Dataset, shuffle: bool | str | Order, batch_size: int, bucket: Sequence[int]
 ) -> tuple[Order, str]:
     """Return the order that puts elements of similar length into a batch, and the reason."""
-    if dataset.mixture is not None:
-        raise ArgumentError(
-            "`bucket` must be None for a mixture, whose batches take from each member its share; "
-            f"got {bucket!r}. Concatenate the members, or pad their rows to one length."
-        )
     bounds = as_bounds("bucket", bucket)
     lengths = dataset.row_lengths()
     if lengths is None:
@@ -162,13 +154,12 @@ def _mixture(
             replace(order, lanes=lanes) if isinstance(order, BlockShuffle) else order
             for order in orders
         ]
-    total, reasons = sum(members.weights), []
-    for (_, reason), count, weight in zip(chosen, members.counts, members.weights, strict=True):
-        times = length * weight / total / count
-        reasons.append(
-            f"{weight / total:.1%} from {count:,} elements, {times:.3g} times an epoch, because "
-            f"{reason}"
-        )
+    total = sum(members.weights)
+    reasons = [
+        f"{weight / total:.1%} from {count:,} elements, {length * weight / total / count:.3g} "
+        f"times an epoch, because {reason}"
+        for (_, reason), count, weight in zip(chosen, members.counts, members.weights, strict=True)
+    ]
     if len(reasons) > _MEMBERS_LISTED:
         reasons[_MEMBERS_LISTED:] = [f"and {len(reasons) - _MEMBERS_LISTED} more"]
     mixture = Mixture(tuple(orders), members.counts, members.weights, length, lanes)

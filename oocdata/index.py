@@ -34,19 +34,17 @@ Selection: TypeAlias = range | Ints
 _END = 2**63
 
 
-def as_count(name: str, value: object, *, at_least: int = 1, at_most: int | None = None) -> int:
-    """Return an argument as a Python int; raise if it is not a whole number within bounds."""
+def as_count(name: str, value: object, *, at_least: int = 1, at_most: int = _END - 1) -> int:
+    """Return an argument as a Python int; raise if it is not a whole number within bounds.
+
+    By default less than 2**63, because rows are int64.
+    """
     count = _whole(value)
-    # Rows are int64: larger numbers would overflow.
-    if count is None or not at_least <= count < _END:
-        below = " and less than 2**63" if count is not None and count >= _END else ""
-        raise ArgumentError(
-            f"`{name}` must be a whole number of at least {at_least}{below}; got {value!r}."
-        )
-    if at_most is not None and count > at_most:
-        raise ArgumentError(
-            f"`{name}` must be a whole number from {at_least} to {at_most}; got {value!r}."
-        )
+    if count is None or not at_least <= count <= at_most:
+        bounds = f"of at least {at_least}"
+        if at_most < _END - 1 or (count or 0) > at_most:
+            bounds = f"from {at_least} to {at_most}"
+        raise ArgumentError(f"`{name}` must be a whole number {bounds}; got {value!r}.")
     return count
 
 

@@ -446,18 +446,12 @@ class Loader(Epochs):
         shards, place = as_shard(num_shards, index)
         if self.num_shards != 1:
             raise ArgumentError("`shard` must be called on a whole loader; this one is a shard.")
-        if self.batch_size % shards:
-            raise ArgumentError(
-                f"`num_shards` must divide the batch size, {self.batch_size}; got {shards}."
-            )
-        lanes = self.steps.lanes
+        lanes = self.steps.lanes  # of a block shuffle; otherwise each element of a batch is one
         if lanes % shards:
             allowed = [number for number in range(1, lanes + 1) if lanes % number == 0]
             raise ArgumentError(
-                f"`num_shards` must be one of {allowed}, the divisors of this block shuffle's "
-                f"number of lanes, {lanes}; got {shards}. There are more for a batch size that is "
-                "a multiple of a larger power of two, and in "
-                f"shuffle=ooc.BlockShuffle(length, blocks_mixed, lanes={shards})."
+                f"`num_shards` must divide the batch size, or the lanes of a block shuffle; got "
+                f"{shards}, and {allowed} are possible."
             )
         sharded = replace(self, num_shards=shards, index=place)
         if len(sharded) == 0:

@@ -476,7 +476,7 @@ class Chains(RuleBasedStateMachine):
         except EmptyError:
             return multiple()
         except ArgumentError as error:
-            if model.splits and not (counts and "counts must sum" in str(error)):
+            if model.splits and not (counts and "must sum" in str(error)):
                 raise
             return multiple()
         return self._parts(pair, parts, sizes if counts else None, gap, data)

@@ -127,14 +127,11 @@ def balanced(labels: ArrayLike | Dataset) -> NDArray[np.float64]:
 def as_weights(weights: ArrayLike | Dataset, count: int) -> NDArray[np.float64]:
     """Return checked weights of elements, as float64."""
     array = as_ids("weights", weights, "biuf", count).astype(np.float64, copy=False)
-    bad = np.flatnonzero(~(np.isfinite(array) & (array >= 0)))
-    if len(bad):
+    good, largest = np.isfinite(array) & (array >= 0), array.max()
+    if not good.all() or not 0 < largest <= np.finfo(np.float64).max / count:
+        at = int(good.argmin() if not good.all() else array.argmax())
         raise ArgumentError(
-            f"`weights` must be finite and not negative; got {array[bad[0]]} for element {bad[0]}, "
-            f"and {len(bad) - 1} more like it. Give 0 to what should never be drawn."
-        )
-    if not 0 < array.max() <= np.finfo(np.float64).max / count:
-        raise ArgumentError(
-            f"`weights` must not all be 0, and have a finite sum; the largest is {array.max()}."
+            "`weights` must be finite, not negative, not all 0, and have a finite sum; got "
+            f"{array[at]} for element {at}. Give 0 to what should never be drawn."
         )
     return array

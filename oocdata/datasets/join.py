@@ -99,7 +99,7 @@ def join(
     partners = [np.arange(len(ids[0]))]
     partners += [matches(ids[0], others, how, tolerance) for others in ids[1:]]
     matched = np.logical_and.reduce([positions >= 0 for positions in partners])
-    _report_missing(ids[0][~matched], len(matched), missing, tolerance)
+    _report_missing(ids[0][~matched], len(matched), missing)
     selected = [
         part._select(as_range(positions[matched]))
         for part, positions in zip(parts, partners, strict=True)
@@ -213,7 +213,7 @@ def _limit(tolerance: Any, dtype: np.dtype[Any]) -> Any:
     return limit if dtype.kind == "f" else np.uint64(floor(min(limit, _FARTHEST)))
 
 
-def _report_missing(ids: NDArray[Any], total: int, missing: str | None, tolerance: Any) -> None:
+def _report_missing(ids: NDArray[Any], total: int, missing: str | None) -> None:
     """Raise or warn if there are ids without a partner, depending on `missing`."""
     if not (missing is None or (isinstance(missing, str) and missing in ("drop", "error"))):
         raise ArgumentError(f"`missing` must be 'drop' or 'error'; got {missing!r}.")
@@ -226,10 +226,10 @@ def _report_missing(ids: NDArray[Any], total: int, missing: str | None, toleranc
             "missing='drop'."
         )
     if len(ids) == total:
-        hint = (
-            "Do both number the same things?" if tolerance is None else "Is `tolerance` too small?"
+        raise EmptyError(
+            f"`on` must hold ids of partners for some elements; {report}. Do both number the same "
+            "things, or is `tolerance` too small?"
         )
-        raise EmptyError(f"`on` must hold ids of partners for some elements; {report}. {hint}")
     if missing is None:
         warnings.warn(
             f"{report}. They are left out; missing='drop' accepts it, missing='error' refuses it.",

@@ -34,10 +34,9 @@ class FolderLabels(MemoryArray):
 
     def __post_init__(self) -> None:
         names = _folders(self.view)
-        unknown = sorted({name for name in names if name not in self.categories})
-        if unknown:
+        if len(set(self.categories)) < len(self.categories) or not set(names) <= {*self.categories}:
             raise ArgumentError(
-                f"`categories` must name every folder; {unknown[0]!r} is none of "
+                f"`categories` must name each folder once, {sorted(set(names))}; got "
                 f"{list(self.categories)}."
             )
         number_of = {name: number for number, name in enumerate(self.categories)}
@@ -93,8 +92,6 @@ def folder_labels(view: View, *, categories: Sequence[str] | None = None) -> Vie
     whole = View.of(view.source)
     names = sorted(set(_folders(whole)))
     chosen = names if categories is None else [str(name) for name in categories]
-    if len(set(chosen)) < len(chosen):
-        raise ArgumentError(f"`categories` must name each folder once; got {chosen}.")
     labels = View.of(FolderLabels(whole, tuple(chosen)))
     return replace(labels, cuts=view.cuts[:1], rows=view.rows)
 

@@ -92,19 +92,14 @@ class Parts:
         stripped = name.strip("/")
         numbers = self._by_name(stripped.count("/") + 1)
         found = numbers.get(name) or numbers.get(stripped)
-        if found is None:
+        if found is None or len(found) > 1:
             import difflib
 
-            near = difflib.get_close_matches(name, numbers, _NEAREST, 0.5)
-            shown = near or [*self.names[:_NEAREST], *(["…"] if len(self) > _NEAREST else [])]
+            near = [self.names[number] for number in found or ()]
+            near = near or difflib.get_close_matches(name, numbers, _NEAREST, 0.5) or [*self.names]
             raise ArgumentError(
-                f"`names` must be names of parts; {name!r} is none of the {len(self)}. "
-                f"{'Nearby' if near else 'They are'}: {', '.join(shown)}."
-            )
-        if len(found) > 1:
-            raise ArgumentError(
-                f"`names` must each name one part; {name!r} names {len(found)}, of which the first "
-                f"are {self.names[found[0]]} and {self.names[found[1]]}. Give the whole name."
+                f"`names` must each name one part; {name!r} names {len(found or ())} of the "
+                f"{len(self)}. Nearby: {', '.join(near[:_NEAREST])}. Give a whole name."
             )
         return found[0]
 

@@ -200,16 +200,13 @@ def as_leaf(value: Any) -> NDArray[Any]:
         text = np.empty((), object)
         text[()] = value.encode() if isinstance(value, str) else bytes(value)
         return text
-    if is_masked(value):
-        raise MapError(
-            "a function must make arrays without masked values, because batches have no mask; one "
-            "has some. Replace them: array.filled(0)."
-        )
     array = np.asarray(value)
-    if array.dtype.hasobject and not all(type(one) is bytes for one in array.flat):
+    unclear = array.dtype.hasobject and not all(type(one) is bytes for one in array.flat)
+    if unclear or is_masked(value):
         raise MapError(
-            "a function must make arrays of numbers, or of bytes as objects; one made an array of "
-            f"{array.dtype} that holds something else. Text becomes bytes by .encode()."
+            "a function must make arrays of numbers, or of bytes as objects, without masked "
+            f"values; one made {array.dtype}. Replace masked values: array.filled(0); text becomes "
+            "bytes by .encode()."
         )
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 

@@ -32,33 +32,22 @@ def shares(sizes: Sequence[float | Fraction], length: int, dropped: str = "") ->
     """
     from fractions import Fraction  # with decimal behind it, only here
 
-    if not sizes:
-        raise ArgumentError("`sizes` must hold at least one fraction or count; got none.")
-    counts = [isinstance(size, int | np.integer) and not isinstance(size, bool) for size in sizes]
-    floats = [isinstance(size, float | np.floating | Fraction) for size in sizes]
-    if not (all(counts) or all(floats)):
+    whole = all(isinstance(size, int | np.integer) and not isinstance(size, bool) for size in sizes)
+    floats = all(isinstance(size, float | np.floating | Fraction) for size in sizes)
+    if not sizes or not (whole or floats) or not all(0 < size < math.inf for size in sizes):
         raise ArgumentError(
-            f"`sizes` must be all fractions (floats) or all counts (ints); got {tuple(sizes)}. "
-            "Write 1.0 for the fraction."
+            "`sizes` must be positive, all fractions (floats) or all counts (ints); got "
+            f"{tuple(sizes)}. Write 1.0 for the fraction."
         )
-    if not all(0 < size < math.inf for size in sizes):
-        raise ArgumentError(f"`sizes` must be positive; got {tuple(sizes)}.")
-    if all(counts):
-        total = sum(int(size) for size in sizes)
-        if total > length:
-            raise ArgumentError(
-                f"counts must sum to at most {max(length, 0)}{dropped}; got {tuple(sizes)}, a sum "
-                f"of {total}."
-            )
-        return [Fraction(int(size), length) for size in sizes]
     # Convert the decimal text, so that 0.7 + 0.2 + 0.1 is 1, and a float32 of 0.6 is 0.6.
-    fractions = [Fraction(str(size)) for size in sizes]
-    if sum(fractions) > 1 + Fraction(1, 10**9):
+    exact = [Fraction(str(size)) for size in sizes]
+    most = f"{max(length, 0)}{dropped}" if whole else "1"
+    if sum(exact) > (length if whole else 1 + Fraction(1, 10**9)):
         raise ArgumentError(
-            f"fractions must sum to at most 1; got {tuple(sizes)}, a sum of "
-            f"{float(sum(fractions)):g}."
+            f"`sizes` must sum to at most {most}; got {tuple(sizes)}, a sum of "
+            f"{float(sum(exact)):g}."
         )
-    return fractions
+    return [size / length for size in exact] if whole else exact
 
 
 def split_ranges(length: int, sizes: Sequence[float | Fraction], gap: int = 0) -> list[range]:

@@ -228,22 +228,18 @@ def _feature(name: str, feature: Any) -> Feature:
     elif isinstance(feature, tf.io.RaggedFeature):
         key = feature.value_key or name
         shape = [getattr(partition, "length", None) for partition in feature.partitions]
-    elif not isinstance(feature, tf.io.VarLenFeature):
-        raise ArgumentError(
-            "`features` must be tf.io.FixedLenFeature, VarLenFeature, RaggedFeature or "
-            f"FixedLenSequenceFeature; got {type(feature).__name__} for {name!r}. Others are "
-            "parsed after the pipeline: "
-            "loader.to_tf().map(lambda records: tf.io.parse_example(records, features))."
-        )
+    kinds: Any = (tf.io.FixedLenFeature, tf.io.FixedLenSequenceFeature)
+    kinds += (tf.io.RaggedFeature, tf.io.VarLenFeature)
     form = "fixed" if isinstance(feature, tf.io.FixedLenFeature) else "ragged"
     shape = tf.TensorShape(shape)
     known = shape.is_fully_defined() and (form == "fixed" or prod(shape))
     missing = getattr(feature, "allow_missing", True)
-    if not (missing and known) or feature.dtype not in _DTYPES:
+    if not (isinstance(feature, kinds) and missing and known) or feature.dtype not in _DTYPES:
         raise ArgumentError(
-            "`features` must have known shapes, one of the dtypes that a tf.train.Example stores, "
-            "int64, float32 and string, and sequences allow_missing=True; got "
-            f"{feature} for {name!r}."
+            "`features` must be FixedLenFeature, VarLenFeature, RaggedFeature, or "
+            "FixedLenSequenceFeature with allow_missing=True, of known shapes, and of int64, "
+            f"float32 or string; got {feature} for {name!r}. Others are parsed after the pipeline: "
+            "loader.to_tf().map(lambda records: tf.io.parse_example(records, features))."
         )
     dtype = tf.as_dtype(feature.dtype)
     if default is None and form == "ragged":

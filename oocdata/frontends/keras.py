@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from oocdata.datasets.spec import Batch, Spec, leaves, map_tree
+from oocdata.datasets.spec import Batch, leaves, map_tree
 from oocdata.errors import ArgumentError, EmptyError, needed
 from oocdata.frontends.batching import without_aliases
 from oocdata.frontends.originals import error_for_tensorflow, forget_originals
@@ -17,8 +17,9 @@ with needed("`to_keras` needs Keras", "keras"):
     import keras
 
 if TYPE_CHECKING:
+    from oocdata.datasets.dataset import Dataset
     from oocdata.loader import Loader
-    from oocdata.stream import Stream
+    from oocdata.stream import Generated, Stream
 
 __all__ = ["Batches", "StreamBatches"]
 
@@ -26,11 +27,11 @@ __all__ = ["Batches", "StreamBatches"]
 class _OrderedBatches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no types
     """Batches that one thread requests in order; they are read ahead here, not by Keras's pool."""
 
-    def __init__(self, spec: Spec, steps: int) -> None:
-        if any(leaf.dtype.hasobject for leaf in leaves(spec)):
+    def __init__(self, dataset: Dataset | Generated, steps: int) -> None:
+        if dataset.is_multi_array or any(leaf.dtype.hasobject for leaf in leaves(dataset.spec)):
             raise ArgumentError(
-                "`to_keras` must be given arrays of numbers; these hold bytes of unequal length. "
-                "`to_tf` takes them; or make numbers of them first."
+                "`to_keras` must be given arrays of numbers; these are sparse or ragged, or hold "
+                "bytes of unequal length. `to_tf` takes them."
             )
         super().__init__()
         self._steps = steps
@@ -101,12 +102,7 @@ class Batches(_OrderedBatches):
     """
 
     def __init__(self, loader: Loader) -> None:
-        if loader.dataset.is_multi_array:
-            raise ArgumentError(
-                "`to_keras` must be given dense batches; these are sparse or ragged. `to_tf` takes "
-                "them."
-            )
-        super().__init__(loader.dataset.spec, len(loader))
+        super().__init__(loader.dataset, len(loader))
         self.loader = loader
         self.epoch = 0
         self._next_step = 0
@@ -160,7 +156,7 @@ class StreamBatches(_OrderedBatches):
                 "tell `generate` the `length` of all together."
             )
         count = as_count("steps", stream.steps if steps is None else steps)
-        super().__init__(stream.dataset.spec, count)
+        super().__init__(stream.dataset, count)
         self.stream = stream
         self._seen: dict[int, Batch] = {}
         self._taken = False

@@ -285,7 +285,7 @@ def test_buckets_batch_rows_of_similar_length(tmp_path: Path) -> None:
         mixed += len(np.unique(np.searchsorted(bounds, lengths[batch["at"]]))) > 1
     assert sorted(seen) == list(range(EVERY))
     assert mixed <= 2  # at the border of two buckets
-    with pytest.raises(ArgumentError, match="`bucket` must be None for a mixture"):
+    with pytest.raises(ArgumentError, match="`bucket` must be None with a mixture"):
         ooc.mix([(view, 1) for view in views]).batches(16, bucket=bounds)
 
 
@@ -421,7 +421,7 @@ def test_errors_name_the_difference(tmp_path: Path) -> None:
     ):
         with pytest.raises(ArgumentError, match="ragged"):
             wrong()
-    with pytest.raises(ArgumentError, match="`weights` must be None for a mixture"):
+    with pytest.raises(ArgumentError, match="`weights` must be None with a mixture"):
         mixed.batches(4, shuffle=True, weights=np.ones(len(mixed)))
     with pytest.raises(EmptyError, match="member 1 holds none"):
         ooc.mix([(one, 1), (two[:0], 1)])

@@ -270,7 +270,7 @@ def test_members_of_very_different_size() -> None:
 def test_unsupported_methods_of_a_mixture() -> None:
     one, two = numbers(10, 10)
     mixed = ooc.mix({one: 1, two: 2})
-    with pytest.raises(ArgumentError, match="`weights` must be None for a mixture"):
+    with pytest.raises(ArgumentError, match="`weights` must be None with a mixture"):
         mixed.batches(2, weights=np.ones(20))
     with pytest.raises(ArgumentError, match="equal lengths and weights"):
         ooc.zip(mixed, ooc.mix({one: 1, two: 1})).batches(2)
@@ -374,10 +374,10 @@ def test_weights_of_a_view_and_balanced_labels(tmp_path: Path) -> None:
         (ooc.open(np.ones((30, 2))), "one value for each row"),
         (["1"] * 30, "got <U1"),
         (np.where(np.arange(30) == 4, np.nan, 1), "have a value everywhere; that at 4 is nan"),
-        (np.where(np.arange(30) > 27, -1, 1), "got -1.0 for element 28, and 1 more"),
+        (np.where(np.arange(30) > 27, -1, 1), "got -1.0 for element 28"),
         (np.full(30, np.inf), "got inf for element 0"),
-        (np.zeros(30), "must not all be 0"),
-        (np.full(30, 1e307), "have a finite sum; the largest is 1e"),
+        (np.zeros(30), "not all 0, .* got 0.0 for element 0"),
+        (np.full(30, 1e307), "have a finite sum; got 1e"),
     ],
 )
 def test_invalid_weights(weights: Any, message: str) -> None:

@@ -851,7 +851,7 @@ class TestParsed:
             tf.io.FixedLenFeature(None, tf.int64),
             tf.io.FixedLenFeature([], tf.int32),
         ):
-            with pytest.raises(ArgumentError, match="known shapes, one of the dtypes"):
+            with pytest.raises(ArgumentError, match="known shapes, and of int64"):
                 parsed.source.parse({"x": feature})
         with pytest.raises(ArgumentError, match=r"a dict of tf\.io\.FixedLenFeature"):
             parsed.source.parse({})

@@ -823,7 +823,7 @@ def test_labels_as_keras_has_them(folder: Path) -> None:
 def test_categories_of_another_set(folder: Path) -> None:
     view = ooc.open(f"{folder}/dog/*.png")
     assert set(np.asarray(ooc.folder_labels(view, categories=("bird", "cat", "dog")))) == {2}
-    with pytest.raises(ArgumentError, match=r"`categories` must name every folder; 'dog'"):
+    with pytest.raises(ArgumentError, match=r"`categories` must name each folder once, .*'dog'"):
         ooc.folder_labels(view, categories=["cat"])
     with pytest.raises(ArgumentError, match=r"`categories` must name each folder once"):
         ooc.folder_labels(view, categories=["dog", "dog"])

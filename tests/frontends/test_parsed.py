@@ -315,7 +315,9 @@ class TestTraining:
         model.compile("sgd", "mse")
         model.fit(loader.to_tf(), verbose=0, shuffle=False)
         model.fit(loader.to_keras(), verbose=0, shuffle=False)
-        with pytest.raises(ArgumentError, match="must be given dense batches"):
+        with pytest.raises(
+            ArgumentError, match="must be given arrays of numbers; these are sparse or ragged"
+        ):
             records.parse(RAGGED).batches(4).to_keras()
 
     def test_concatenated(self, folder: Path) -> None:
@@ -427,14 +429,14 @@ class TestErrors:
 
     def test_of_the_call(self, records: ooc.View) -> None:
         sparse = tf.io.SparseFeature("i", "v", tf.int64, 9)
-        with pytest.raises(ArgumentError, match=r"got SparseFeature for 'x'.*loader\.to_tf\(\)"):
+        with pytest.raises(ArgumentError, match=r"got SparseFeature.* for 'x'.*loader\.to_tf\(\)"):
             records.parse({"x": sparse})
         for feature in (
             tf.io.FixedLenSequenceFeature([], tf.int64),
             tf.io.VarLenFeature(tf.int32),
             tf.io.RaggedFeature(tf.int64, "x", [tf.io.RaggedFeature.RowLengths("lengths")]),
         ):
-            with pytest.raises(ArgumentError, match="`features` must have known shapes"):
+            with pytest.raises(ArgumentError, match="of known shapes"):
                 records.parse({"x": feature})
         with pytest.raises(ArgumentError, match=r"must be such as tf\.io\.parse_example takes"):
             records.parse({"n": N["n"], "m": tf.io.RaggedFeature(tf.int64, "n")})

@@ -99,26 +99,21 @@ class Process:
 
     def _death(self, run: Run) -> WorkerError:
         self.kill()
-        code = self.wait()
+        code, name = self.wait(), None
         single = run.stop - run.start == 1
         steps = f"step {run.start}" if single else f"steps {run.start} to {run.stop - 1}"
-        ended = f"exited with code {code}"
-        hint = "Did a mapped function, or a library that it calls, end the process?"
-        name = None
         if self._hung:
-            ended = f"gave no answer for {self._seconds:g} s and was ended"
-            hint = "Set OOCDATA_WORKER_SECONDS in the environment if reading may take longer."
+            ended = f"gave no answer for {self._seconds:g} s (OOCDATA_WORKER_SECONDS) and was ended"
         elif code is None or code < 0:
             number = -(code or -signal.SIGKILL)
-            names = {member.value: member.name for member in signal.Signals}
-            name = names.get(number, f"signal {number}")
+            name = next((one.name for one in signal.Signals if one == number), f"signal {number}")
             ended = f"was ended by {name}"
-            hint = "Did a mapped function crash? Set PYTHONFAULTHANDLER=1 to see where."
-            if name == "SIGKILL":
-                hint = "Linux does so when memory runs out: use fewer workers, or smaller batches."
+        else:
+            ended = f"exited with code {code}"
         return WorkerError(
-            "a worker process must live until its batches are read; "
-            f"process {self.pid} {ended} before it had read {steps} of epoch {run.epoch}. {hint}",
+            f"a worker process must live until its batches are read; process {self.pid} {ended} "
+            f"before it had read {steps} of epoch {run.epoch}. Did a mapped function end it or "
+            "crash (PYTHONFAULTHANDLER=1 shows where), or did memory run out?",
             pid=self.pid,
             exit_code=None if name or self._hung else code,
             signal=name,

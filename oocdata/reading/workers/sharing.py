@@ -97,23 +97,12 @@ def _pickled(loader: Loader | Stream) -> list[Any]:
     try:
         return [dumps((text, objects), buffers.append), *(buffer.raw() for buffer in buffers)]
     except Exception as error:  # pickling runs code of the objects, which may raise anything
-        culprit, reason = _culprit(objects, error)
+        names = ", ".join(getattr(each, "__qualname__", type(each).__name__) for each in objects)
         raise ArgumentError(
-            f"`workers` must be 0 where something can't be sent to another process; {culprit} "
-            f"can't be pickled: {type(reason).__name__}: {reason}. Make what it needs (an open "
-            "file, a lock, a model) inside of it; open data by its path."
-        ) from reason
-
-
-def _culprit(objects: Sequence[Any], error: Exception) -> tuple[str, Exception]:
-    """Return the name of the object that can't be pickled, and the exception."""
-    for value in objects:
-        try:
-            dumps(value)
-        except Exception as reason:
-            name = getattr(value, "__qualname__", None)
-            return (repr(value) if name is None else f"the function {name!r}"), reason
-    return "it", error
+            "`workers` must be 0 where something can't be sent to another process; a function or "
+            f"object, of {names}, can't be pickled: {type(error).__name__}: {error}. Make what it "
+            "needs (an open file, a lock, a model) inside of it; open data by its path."
+        ) from error
 
 
 def _aligned(length: int) -> int:
