@@ -40,12 +40,11 @@ def as_ids(name: str, values: Any, kinds: str = "biumMU", count: int | None = No
     if ids.ndim != 1 or ids.dtype.kind not in kinds or count not in (None, len(ids)):
         numbers = "numbers" if "f" in kinds else "whole numbers"
         accepted = {"i": numbers, "M": "dates (datetime64)", "U": "texts"}
-        nouns = [noun for kind, noun in accepted.items() if kind in kinds]
-        *others, last = nouns or ["bools, e.g. np.asarray(labels) == 3,"]
+        nouns = " or ".join(noun for kind, noun in accepted.items() if kind in kinds)
         number = "" if count is None else f", one for each of the {count} elements"
         raise ArgumentError(
-            f"`{name}` must be {' or '.join(filter(None, (', '.join(others), last)))} in one "
-            f"dimension{number}; got {ids.dtype} of shape {ids.shape}."
+            f"`{name}` must be {nouns or 'bools, e.g. np.asarray(labels) == 3,'} in one dimension"
+            f"{number}; got {ids.dtype} of shape {ids.shape}."
         )
     if ids.dtype.kind in "fmM" and np.isnan(ids).any():
         first = int(np.isnan(ids).argmax())

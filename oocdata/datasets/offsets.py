@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from oocdata.datasets.dataset import Dataset
+from oocdata.datasets.spec import leaves
 from oocdata.errors import ArgumentError
 from oocdata.index import as_count, as_whole
 
@@ -71,13 +72,9 @@ def each_array(tree: Any, make: Callable[[Any, Any], Any]) -> Any:
     if isinstance(tree, dict) and tree:
         return {name: each_array(part, make) for name, part in tree.items()}
     if isinstance(tree, tuple) and tree:
-        if len(tree) == 2 and isinstance(tree[0], Dataset):
-            second_is_array = isinstance(tree[1], dict | Dataset) or (
-                isinstance(tree[1], tuple)
-                and any(isinstance(entry, tuple | Dataset) for entry in tree[1])
-            )
-            if not second_is_array:
-                return make(*tree)
+        has_views = [any(isinstance(leaf, Dataset) for leaf in leaves(part)) for part in tree]
+        if has_views == [True, False] and isinstance(tree[0], Dataset):
+            return make(*tree)
         return tuple(each_array(part, make) for part in tree)
     raise ArgumentError(
         "`windows` must get Views, alone or with offsets, e.g. (view, 4) or (view, (-1, 0)), in "

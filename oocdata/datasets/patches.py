@@ -61,11 +61,10 @@ def make_patches(
             f"{chosen} have {sorted(lengths)}. Give `axes`, or cut one of the arrays first."
         )
     (whole,) = lengths
-    for length, part in zip(whole, sizes, strict=True):
-        if part > length:
-            raise ArgumentError(
-                f"`size` must fit into an element; got {sizes} where axes {chosen} have {whole}."
-            )
+    if any(part > length for length, part in zip(whole, sizes, strict=True)):
+        raise ArgumentError(
+            f"`size` must fit into an element; got {sizes} where axes {chosen} have {whole}."
+        )
     if per_row is None:
         triples = zip(whole, sizes, steps, strict=True)
         count = prod((length - part) // each + 1 for length, part, each in triples)

@@ -70,8 +70,7 @@ def split_ranges(length: int, sizes: Sequence[float | Fraction], gap: int = 0) -
     if left < 1 or any(end <= start for start, end in pairwise(ends)):
         raise EmptyError(
             f"every part must hold at least one element; got {', '.join(map(str, sizes))} of "
-            f"{length}"
-            + (f" with {gap} dropped between neighbours, which share no row." if gap else ".")
+            f"{length}, with {gap} dropped between neighbours, which share no row."
         )
     return [
         range(start + at * gap, end + at * gap) for at, (start, end) in enumerate(pairwise(ends))

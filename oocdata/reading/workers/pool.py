@@ -7,6 +7,7 @@ import mmap
 import os
 import threading
 import weakref
+from contextlib import suppress
 from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -253,15 +254,12 @@ def _copies(
 def _time_limit() -> float:
     """Return how long a worker may be busy with one run, in seconds."""
     setting = os.environ.get("OOCDATA_WORKER_SECONDS", _SECONDS)
-    try:
-        seconds = float(setting)
-    except ValueError:
-        seconds = 0
-    if not seconds > 0:
-        raise ArgumentError(
-            f"OOCDATA_WORKER_SECONDS must be a number of seconds above 0; got {setting!r}."
-        )
-    return seconds
+    with suppress(ValueError):
+        if (seconds := float(setting)) > 0:
+            return seconds
+    raise ArgumentError(
+        f"OOCDATA_WORKER_SECONDS must be a number of seconds above 0; got {setting!r}."
+    )
 
 
 def _close_all() -> None:
