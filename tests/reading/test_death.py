@@ -61,7 +61,7 @@ def loop() -> None:
 
 
 ENDS: dict[str, tuple[Callable[[], object], str | None, int | None, str]] = {
-    "killed": (lambda: os.kill(os.getpid(), signal.SIGKILL), "SIGKILL", None, "memory runs out"),
+    "killed": (lambda: os.kill(os.getpid(), signal.SIGKILL), "SIGKILL", None, "memory run out"),
     "crashed": (lambda: os.kill(os.getpid(), signal.SIGSEGV), "SIGSEGV", None, "FAULTHANDLER"),
     "exits with 0": (lambda: os._exit(0), None, 0, "exited with code 0"),
     "closes everything": (lambda: os.closerange(3, 1 << 20), "SIGKILL", None, "SIGKILL"),
@@ -140,7 +140,7 @@ def test_a_worker_that_hangs(way: Any, act: Any, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(Process, "receive", patient)
     with pytest.raises(
-        WorkerError, match=r"no answer for 1 s.*step 9.*OOCDATA_WORKER_SEC"
+        WorkerError, match=r"no answer for 1 s.*OOCDATA_WORKER_SEC.*step 9"
     ) as caught:
         list(way(loader_of(act)))
     assert caught.value.pid
