@@ -12,19 +12,15 @@ import os
 import re
 import shutil
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import IO, Any
 
 from oocdata.engines.files import FileVersion
-from oocdata.errors import (
-    DamagedChunkError,
-    TruncatedFileError,
-    UnknownFormatError,
-    error_location,
-)
+from oocdata.errors import DamagedChunkError, TruncatedFileError, UnknownFormatError, error_location
 from oocdata.formats.sidecar import open_sidecar
 
-__all__ = ["head_of", "is_gzip", "unpacked"]
+__all__ = ["head_of", "is_gzip", "unchanging", "unpacked"]
 
 _BLOCK = 1 << 20
 
@@ -56,6 +52,17 @@ def head_of(path: str) -> bytes:
         return b""
 
 
+@contextmanager
+def unchanging(version: FileVersion) -> Iterator[IO[bytes]]:
+    """Open a file to read it whole; raise if it is not of this version, before or afterwards."""
+    with open(version.path, "rb") as file:
+        version.compare(os.fstat(file.fileno()))
+        try:
+            yield file
+        finally:
+            version.compare(os.fstat(file.fileno()))
+
+
 def unpacked(
     version: FileVersion,
     kind: str = "unpacked",
@@ -67,8 +74,7 @@ def unpacked(
     """
 
     def write(file: IO[bytes]) -> None:
-        with open(version.path, "rb") as packed:
-            version.compare(os.fstat(packed.fileno()))
+        with unchanging(version) as packed:
             try:
                 shutil.copyfileobj(decompressor(packed), file, _BLOCK)
             except EOFError as error:
@@ -79,12 +85,10 @@ def unpacked(
             except Exception as error:  # damaged bytes may raise anything: struct.error, …
                 if getattr(error, "errno", None) is not None:  # of the disk
                     raise
-                version.compare(os.fstat(packed.fileno()))
                 raise DamagedChunkError(
                     f"the file must unpack; {error}. It was damaged after it was written. Copy it "
                     "again from where it came from."
                 ) from error
-            version.compare(os.fstat(packed.fileno()))
 
     with error_location(version.path):
         return open_sidecar(version, kind, FileVersion.of, write)

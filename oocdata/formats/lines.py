@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Ints
 from oocdata.engines.byte_rows import ByteRows, sliced
-from oocdata.engines.files import FileVersion, OpenFile
 from oocdata.engines.source import Storage
 from oocdata.errors import UnknownFormatError
 from oocdata.formats.offsets import open_rows
@@ -63,26 +62,21 @@ def open_lines(path: str, *, format: str | None = None) -> ByteRows:  # noqa: A0
     return open_rows(path, "lines", _line_starts, without_ends, storage, **arguments)
 
 
-def _line_starts(version: FileVersion) -> Iterator[Ints]:
+def _line_starts(file: IO[bytes]) -> Iterator[Ints]:
     """Yield the offsets of lines in blocks, and at last the end of the last line."""
-    block = bytearray(_BLOCK)
-    memory = np.frombuffer(block, np.uint8)
-    place = last = 0
+    place, block = 0, b"\n"
     yield np.zeros(1, np.int64)
-    with OpenFile(version).opened() as number:
-        version.compare(os.fstat(number))
-        while nbytes := os.preadv(number, [block], place):
-            if not place and block.startswith(_WIDE):
-                raise UnknownFormatError(
-                    "text must be of one byte or several to a character, as UTF-8 is; this file "
-                    "begins as UTF-16 does. Write it anew: iconv -f UTF-16 -t UTF-8.",
-                    path=version.path,
-                )
-            starts = np.flatnonzero(memory[:nbytes] == _NEWLINE) + (place + 1)
-            place += nbytes
-            if len(starts):
-                last = int(starts[-1])
-                yield starts
-        if last < place:
-            yield np.array([place])
-        version.compare(os.fstat(number))
+    while following := file.read(_BLOCK):
+        block = following
+        if not place and block.startswith(_WIDE):
+            raise UnknownFormatError(
+                "text must be of one byte or several to a character, as UTF-8 is; this file "
+                "begins as UTF-16 does. Write it anew: iconv -f UTF-16 -t UTF-8.",
+                path=file.name,
+            )
+        starts = np.flatnonzero(np.frombuffer(block, np.uint8) == _NEWLINE) + (place + 1)
+        place += len(block)
+        if len(starts):
+            yield starts
+    if not block.endswith(b"\n"):
+        yield np.array([place])

@@ -20,14 +20,15 @@ from oocdata.box import Ints
 from oocdata.engines.byte_rows import ByteRows, Framing, size_counts
 from oocdata.engines.files import FileVersion
 from oocdata.engines.source import Source, Storage
-from oocdata.formats.compressed import is_gzip, unpacked
+from oocdata.formats.compressed import is_gzip, unchanging, unpacked
 from oocdata.formats.npy import open_raw
 from oocdata.formats.sidecar import open_sidecar
 
 __all__ = ["Scan", "open_rows", "read_offsets", "write_offsets"]
 
-Scan = Callable[[FileVersion], Iterator[Ints]]
-"""Yields the ascending offsets of rows in arrays, and at last the end of the last row."""
+Scan = Callable[[IO[bytes]], Iterator[Ints]]
+"""Yields the ascending offsets of an open file's rows in arrays, and at last the end of the last
+row."""
 
 _HEADER = 4096
 
@@ -43,9 +44,7 @@ def open_rows(
     version = FileVersion.of(path)
     plain = unpacked(version) if is_gzip(path) else version
     # The offsets are a sidecar file of `path`, so that those of old versions are removed.
-    offsets, sizes = open_sidecar(
-        version, kind, read_offsets, partial(write_offsets, partial(scan, plain))
-    )
+    offsets, sizes = open_sidecar(version, kind, read_offsets, partial(write_offsets, plain, scan))
     storage = replace(
         described,
         path=version.path,
@@ -73,15 +72,16 @@ def read_offsets(path: str) -> tuple[Source, tuple[int, ...]] | None:
     return (source, tuple(sizes)) if source.shape == (rows + 1,) else None
 
 
-def write_offsets(scan: Callable[[], Iterator[Ints]], file: IO[bytes]) -> None:
-    """Write the offsets that a scan yields to a file."""
+def write_offsets(version: FileVersion, scan: Scan, file: IO[bytes]) -> None:
+    """Write the offsets that a scan of a file yields to another file."""
     import json  # not for `import oocdata`
 
     file.write(bytes(_HEADER))
     counts, rows, last = size_counts(np.empty(0, np.int64)), -1, np.empty(0, np.int64)
-    for offsets in scan():
-        file.write(offsets.astype("<i8", copy=False).tobytes())
-        counts += size_counts(np.diff(offsets, prepend=last))
-        rows, last = rows + len(offsets), offsets[-1:]
+    with unchanging(version) as scanned:
+        for offsets in scan(scanned):
+            file.write(offsets.astype("<i8", copy=False).tobytes())
+            counts += size_counts(np.diff(offsets, prepend=last))
+            rows, last = rows + len(offsets), offsets[-1:]
     file.seek(0)
     file.write(json.dumps({"rows": rows, "sizes": counts.tolist()}).encode().ljust(_HEADER))

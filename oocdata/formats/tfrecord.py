@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Ints
 from oocdata.engines.byte_rows import ByteRows, Frame
-from oocdata.engines.files import FileVersion, OpenFile
 from oocdata.engines.source import Storage
 from oocdata.errors import DamagedChunkError, TruncatedFileError
 from oocdata.formats.offsets import open_rows
@@ -24,7 +24,8 @@ __all__ = ["is_tfrecord", "open_tfrecord"]
 
 _HEAD, _TAIL = 12, 4
 
-_BLOCK = 8 << 20
+_RECORDS = 1 << 16
+"""Records whose heads are read at a time."""
 
 
 def _masked(*parts: bytes) -> Ints:
@@ -74,46 +75,40 @@ def open_tfrecord(path: str) -> ByteRows:
     return open_rows(path, "records", _record_starts, frame, storage)
 
 
-def _record_starts(version: FileVersion) -> Iterator[Ints]:
+def _record_starts(file: IO[bytes]) -> Iterator[Ints]:
     """Yield the offsets of records in blocks, and at last the end of the last record."""
-    place = row = 0
+    nbytes, place, row = os.fstat(file.fileno()).st_size, 0, 0
     yield np.zeros(1, np.int64)
-    with OpenFile(version).opened() as number:
-        version.compare(os.fstat(number))
-        while place < version.nbytes:
-            block, begin = os.pread(number, _BLOCK, place), place
-            ends, heads = [], []
-            # A record whose head is not whole in this block becomes the first of the next one.
-            while place + _HEAD <= begin + len(block):
-                head = block[place - begin : place - begin + _HEAD]
-                place += _HEAD + int.from_bytes(head[:8], "little") + _TAIL
-                ends.append(place)
-                heads.append(head)
-            _check_heads(heads, row, version)
-            if not ends or place > version.nbytes:
-                last = [begin, *ends[:-1]][-1]
-                raise TruncatedFileError(
-                    f"the file must end with a whole record; it ends after {version.nbytes} bytes, "
-                    "within one. Its writer is not done, or it was cut short. To leave out the "
-                    f"record, if nothing writes any more: os.truncate(path, {last}).",
-                    path=version.path,
-                    rows=[row + max(0, len(ends) - 1)],
-                )
-            row += len(ends)
-            yield np.array(ends)
-        version.compare(os.fstat(number))
+    while place < nbytes:
+        starts: list[int] = []
+        heads: list[bytes] = []
+        while place < nbytes and len(starts) < _RECORDS:
+            starts.append(place)
+            file.seek(place)
+            heads.append(file.read(_HEAD))
+            place += _HEAD + int.from_bytes(heads[-1][:8], "little") + _TAIL
+        _check_heads([head for head in heads if len(head) == _HEAD], row, file.name)
+        row += len(starts)
+        if place > nbytes:
+            raise TruncatedFileError(
+                f"the file must end with a whole record; it ends after {nbytes} bytes, within one. "
+                "Its writer is not done, or it was cut short. To leave out the record, if nothing "
+                f"writes any more: os.truncate(path, {starts[-1]}).",
+                path=file.name,
+                rows=[row - 1],
+            )
+        yield np.array([*starts[1:], place])
 
 
-def _check_heads(heads: list[bytes], first: int, version: FileVersion) -> None:
+def _check_heads(heads: list[bytes], first: int, path: str) -> None:
     """Raise if the checksum of a length is wrong; `first` is the row of the first head."""
     checksums = np.frombuffer(b"".join(heads), "<u4").reshape(-1, 3)[:, 2]
-    wrong = np.flatnonzero(_masked(*(head[:8] for head in heads)) != checksums)
+    wrong = first + np.flatnonzero(_masked(*(head[:8] for head in heads)) != checksums)
     if len(wrong):
-        first_of_all = not first + int(wrong[0])
         raise DamagedChunkError(
             "the length of a record must have the checksum that was written with it; this one has "
             "another, so that no later record can be found. Copy the file again from where it came "
-            "from" + ("; or, if it is no TFRecord, rename it." if first_of_all else "."),
-            path=version.path,
-            rows=[first + int(wrong[0])],
+            "from; or, if it is no TFRecord, rename it.",
+            path=path,
+            rows=wrong[:1],
         )

@@ -410,7 +410,7 @@ class TestOffsets:
         here = FileVersion.of(str(tmp_path / "a.txt"))
         made = []
         for version in (here, replace(here, device=here.device + 1)):
-            write = partial(write_offsets, partial(lines._line_starts, here))
+            write = partial(write_offsets, here, lines._line_starts)
             made.append(open_sidecar(version, "lines", read_offsets, write)[0])
         found = np.empty((1, 1), np.int64)
         for source in made:
@@ -735,7 +735,7 @@ class TestRecords:
         assert ooc.open(tmp_path / "train-00000-of-00001")[2] == ROWS[2]
 
     def test_blocks_of_a_scan(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("oocdata.formats.tfrecord._BLOCK", 40)
+        monkeypatch.setattr("oocdata.formats.tfrecord._RECORDS", 7)
         write_records(tmp_path / "a.tfrecord", numbered(50))
         assert ooc.open(tmp_path / "a.tfrecord").take(np.arange(50)).tolist() == numbered(50)
 
