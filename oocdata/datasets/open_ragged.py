@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from oocdata.datasets.dataset import fields_of
 from oocdata.datasets.open import open as open_view
 from oocdata.datasets.ragged import Ragged
 from oocdata.datasets.view import View
@@ -59,18 +60,13 @@ def ragged(
     (<Ragged: 3 rows of (any) int64>, array([13, 14, 15]), array([3, 0, 3]))
     """
     view = _open_whole("values", values)
-    if isinstance(view, Ragged):
-        raise ArgumentError(
-            f"`values` must be rows of one shape; got {view!r}, which has rows of unequal length "
-            "already."
-        )
     count = len(view)
+    if isinstance(view, Ragged):
+        raise ArgumentError(f"`values` must be rows of one shape; got {view!r}.")
     if (offsets is None) == (lengths is None):
         raise ArgumentError("`offsets` or `lengths` must be given, and not both.")
     if lengths is not None:
-        offsets = np.concatenate(
-            ([0], np.cumsum(as_lengths("lengths", lengths, count, of="values")))
-        )
+        offsets = np.append(0, as_lengths("lengths", lengths, count, of="values")).cumsum()
     borders = _open_whole("offsets", offsets)
     if borders.dtype.kind not in "iu" or borders.element or len(borders) < 1:
         raise ArgumentError(f"`offsets` must be whole numbers, one axis of them; got {borders!r}.")
@@ -89,10 +85,7 @@ def _open_whole(name: str, target: Any) -> View:
     if isinstance(target, list | tuple) and not any(isinstance(part, str) for part in target):
         target = as_array(name, target)
     view = target if isinstance(target, View) else open_view(target)
-    whole = View.of(view.source)
-    if (view.axes, view.cuts, view.order) != (whole.axes, whole.cuts, whole.order) or (
-        not isinstance(view.rows, range) or view.rows != whole.rows or view.dtype != whole.dtype
-    ):
+    if isinstance(view.rows, np.ndarray) or fields_of(view) != fields_of(View.of(view.source)):
         raise ArgumentError(
             f"`{name}` must be a whole array, of which nothing was selected; got {view!r}. Select "
             "rows of what `pad` gives."

@@ -90,7 +90,7 @@ class Parsed(Map):
         """Return the file and row of a record, as other errors name them."""
         (request,) = singles_of(self.source.requests(np.array([position]), Draw()))
         storage, row = request.source.storage(), int(request.origins[0, 0])
+        if not storage.part_names:
+            return location_text(storage.path, storage.key, [row])
         part = int(np.searchsorted(storage.parts, row, side="right")) - 1
-        names = storage.part_names or ((storage.path, storage.key),)
-        first = storage.parts[part] if storage.part_names else 0
-        return location_text(*names[part if storage.part_names else 0], [row - first])
+        return location_text(*storage.part_names[part], [row - storage.parts[part]])

@@ -98,11 +98,9 @@ def open_group(tree: Tree, key: str, attributes: Mapping[str, Any], axis: Any) -
                 "columns (csc_matrix), so that each row is spread over it. Write it by rows once: "
                 "adata.X = adata.X.tocsr()."
             )
-        return (
-            _categories(tree, key)
-            if kind == "categorical"
-            else _sparse(tree, key, attributes, axis)
-        )
+        if kind == "categorical":
+            return _categories(tree, key)
+        return _sparse(tree, key, attributes, axis)
 
 
 def column_names(path: str, key: str) -> Callable[[], NDArray[Any] | None] | None:
