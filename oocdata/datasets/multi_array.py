@@ -104,7 +104,7 @@ class MultiArrayRequest(Composite):
 
     def read_parts(self, lengths: list[int], read: Read, room: int = 0) -> list[Any]:
         """Read several batches at once; see `ArrayRequest.read_parts`."""
-        return self.view.make_batches(self.view.locate(self.members), lengths, read)
+        return self.view.read_batches(self.members, lengths, read)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -114,12 +114,13 @@ class MultiArrayView(View):
     is_multi_array = True
 
     @abstractmethod
-    def locate(self, members: Sequence[tuple[Request, Ints]]) -> Any:
-        """Locate the rows of requests at their places among all rows, and find their lengths."""
+    def read_batches(
+        self, members: Sequence[tuple[Request, Ints]], lengths: list[int], read: Read
+    ) -> list[Any]:
+        """Return batches of the given numbers of rows, read at once; see `read_parts`.
 
-    @abstractmethod
-    def make_batches(self, located: Any, lengths: list[int], read: Read) -> list[Any]:
-        """Return batches of the given numbers of rows, read from located rows; see `read_parts`."""
+        `members` are requests of rows, with their places among the rows of all batches.
+        """
 
     def requests(self, positions: Ints, draw: Draw) -> tuple[ArrayRequest, ...]:
         """Return the request for the rows at positions."""

@@ -21,7 +21,7 @@ from oocdata.datasets.view import View
 from oocdata.engines.buffers import Read
 from oocdata.engines.byte_rows import largest_rows, size_counts
 from oocdata.engines.padded import PaddedRows, RowLengths, RowMask, padding_value
-from oocdata.engines.ragged_rows import LocatedRows, inner_shape, join_located, locate
+from oocdata.engines.ragged_rows import LocatedRows, inner_shape, locate
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError
 from oocdata.index import as_bounds, as_count, as_flag
@@ -140,12 +140,11 @@ class Ragged(MultiArrayView):
         """Return the length of each row; reads all lengths."""
         return np.asarray(self.lengths)
 
-    def locate(self, members: Sequence[tuple[Request, Ints]]) -> LocatedRows:
-        """Locate the rows of requests; see `MultiArrayView.locate`."""
-        return join_located([(locate(row.source, row.origins[:, 0]), at) for row, at in members])
-
-    def make_batches(self, located: LocatedRows, lengths: list[int], read: Read) -> list[Any]:
-        """Return batches of the given numbers of rows; see `MultiArrayView.make_batches`."""
+    def read_batches(
+        self, members: Sequence[tuple[Request, Ints]], lengths: list[int], read: Read
+    ) -> list[Any]:
+        """Return batches of the given numbers of rows; see `MultiArrayView.read_batches`."""
+        located = locate(*((row.source, row.origins[:, 0], at) for row, at in members))
         values = _read_rows(self, located, located.lengths, lengths, read)
         return list(map(RaggedBatch, *values))
 
@@ -266,13 +265,11 @@ class Bounded(MultiArrayView):
         """Return the length of each row; reads all lengths."""
         return np.asarray(_same_rows(self, RowLengths(self.source.rows)))
 
-    def locate(self, members: Sequence[tuple[Any, Ints]]) -> LocatedRows:
-        """Locate the rows of requests; see `MultiArrayView.locate`."""
-        rows = [(row.source.rows, row.origins[:, 0], at) for row, at in members]
-        return join_located([(locate(source, numbers), at) for source, numbers, at in rows])
-
-    def make_batches(self, located: LocatedRows, lengths: list[int], read: Read) -> list[Any]:
+    def read_batches(
+        self, members: Sequence[tuple[Any, Ints]], lengths: list[int], read: Read
+    ) -> list[Any]:
         """Return each batch, padded to the smallest length that holds its rows."""
+        located = locate(*((row.source.rows, row.origins[:, 0], at) for row, at in members))
         row_lengths = np.split(located.lengths, np.cumsum(lengths[:-1]))
         longest = [min(each.max(initial=0), self.bounds[-1]) for each in row_lengths]
         widths = [self.bounds[at] for at in np.searchsorted(self.bounds, longest).tolist()]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -17,8 +16,7 @@ from oocdata.datasets.request import Request
 from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.view import View
 from oocdata.engines.buffers import Read
-from oocdata.engines.columns import entry_bytes, most_entries, read_entries, reorder_entries
-from oocdata.engines.sparse import Entries
+from oocdata.engines.columns import join_entries, longest_row, matrices_of, read_entries
 from oocdata.errors import ArgumentError
 from oocdata.threads import cached_property
 
@@ -106,40 +104,25 @@ class Sparse(MultiArrayView):
 
     def input_bytes(self, elements: int) -> int:
         """Return the bytes of the stored values and columns as read."""
-        return elements * self._longest * entry_bytes(self.source)
+        entry_bytes = max(matrix.entry_bytes for matrix in matrices_of(self.source))
+        return elements * self._longest * entry_bytes
 
-    def locate(self, members: Sequence[tuple[Request, Ints]]) -> list[Entries]:
-        """Read the entries of the rows of requests; see `MultiArrayView.locate`."""
-        parts = [read_entries(part.source, part.origins, part.extent) for part, _ in members]
-        places = [places for _, places in members]
-        return reorder_entries(list(chain.from_iterable(parts)), places, self.dtype)
-
-    def make_batches(
-        self, located: list[Entries], lengths: list[int], read: Read
+    def read_batches(
+        self, members: Sequence[tuple[Request, Ints]], lengths: list[int], read: Read
     ) -> list[SparseBatch]:
-        """Return batches of the given numbers of rows; see `MultiArrayView.make_batches`."""
-        counts = np.concatenate([np.empty(0, np.int64), *(entries.counts for entries in located)])
-        ends = np.concatenate(([0], np.cumsum(counts)))
-        starts = np.cumsum([0, *lengths])
-        rows = np.arange(len(counts)) - np.repeat(starts[:-1], lengths)
-        firsts = ends[starts].tolist()  # the number of each batch's first value among all values
-        sizes = [stop - first for first, stop in pairwise(firsts)]
+        """Return batches of the given numbers of rows; see `MultiArrayView.read_batches`."""
+        each = [(read_entries(row.source, row.origins, row.extent), at) for row, at in members]
+        entries, rows = join_entries(each, self.dtype), np.cumsum([0, *lengths])
+        firsts = np.concatenate(([0], np.cumsum(entries.counts)))[rows]
+        sizes = np.diff(firsts).tolist()
         _, indices = allocate(sizes, (2,), np.int64, read)
         _, values = allocate(sizes, (), self.dtype, read)
-        borders = np.cumsum([0, *(len(entries.counts) for entries in located)])
-        batches = (starts.searchsorted(borders, side="right") - 1).tolist()
-        for place, (entries, (start, stop)) in enumerate(
-            zip(located, pairwise(borders.tolist()), strict=True)
-        ):
-            row_of = np.repeat(rows[start:stop], entries.counts)
-            begin, end = int(ends[start]), int(ends[stop])
-            for batch in range(batches[place], min(batches[place + 1] + 1, len(sizes))):
-                first, last = max(begin, firsts[batch]), min(end, firsts[batch + 1])
-                target = slice(first - firsts[batch], last - firsts[batch])
-                part = slice(first - begin, last - begin)
-                indices[batch][target, 0] = row_of[part]
-                indices[batch][target, 1] = entries.columns[part]
-                values[batch][target] = entries.values[part]
+        for batch, length in enumerate(lengths):
+            part = slice(firsts[batch], firsts[batch + 1])
+            counts = entries.counts[rows[batch] : rows[batch + 1]]
+            indices[batch][:, 0] = np.repeat(np.arange(length), counts)
+            indices[batch][:, 1] = entries.columns[part]
+            values[batch][...] = entries.values[part]
         (width,) = self.element
         return [
             SparseBatch(batch_indices, batch_values, (length, width))
@@ -149,7 +132,7 @@ class Sparse(MultiArrayView):
     @cached_property
     def _longest(self) -> int:
         """Upper bound of the stored values in a row; reads the row pointers."""
-        return min(most_entries(self.source), self.element[0])
+        return min(longest_row(self.source), self.element[0])
 
 
 def sparse_rows(view: View) -> Sparse:

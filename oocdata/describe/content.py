@@ -109,7 +109,7 @@ def _read(source: Source, origin: Ints, lengths: Sequence[int]) -> list[bytes]:
 def _of_rows(source: Source) -> tuple[bytes, bytes]:
     """Return the lengths of a sample of rows of unequal length, and the beginning of each."""
     rows = np.unique(np.linspace(0, source.shape[0] - 1, _BOXES).astype(np.int64))
-    located = locate(source, rows)
+    located = locate((source, rows, np.arange(len(rows))))
     counts = np.minimum(located.lengths, max(1, _BOX_BYTES // source.dtype.itemsize))
     values = np.empty((int(counts.sum()), *inner_shape(source)), source.dtype)
     try:

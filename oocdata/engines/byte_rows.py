@@ -152,15 +152,10 @@ class ByteRows(WithStorage):
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
-        if out.size == 0:
-            return
-        rows = covered_rows(origins, extent)
+        rows, stored = covered_rows(origins, extent), self._storage
+        most = self.values.shape[0]
+        starts, stops = read_bounds(self.offsets, rows, most, stored.path, stored.key)
         elements = np.empty(len(rows), object)
-        try:
-            starts, stops = read_bounds(self.offsets, rows, self.values.shape[0])
-        except SourceError as error:
-            error.path, error.key = self._storage.path, self._storage.key
-            raise
         for batch in row_batches(stops - starts, _PIECE):
             elements[batch] = self._bytes(rows[batch], starts[batch], stops[batch])
         out[...] = elements.reshape(out.shape)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,21 +15,21 @@ from oocdata.engines.buffers import empty
 from oocdata.engines.concat import Concat
 from oocdata.engines.ragged import copy_runs
 from oocdata.engines.source import Source, Storage
-from oocdata.engines.sparse import Entries, SparseRows
+from oocdata.engines.sparse import Entries, SparseBoxes, SparseRows
 from oocdata.engines.wrapped import Wrapped
 from oocdata.errors import ArgumentError
 from oocdata.threads import cached_property
 
 __all__ = [
-    "Columns", "entry_bytes", "is_sparse", "joined_names", "most_entries", "read_entries",
-    "reorder_entries", "select_columns",
+    "Columns", "is_sparse", "join_entries", "joined_names", "longest_row", "matrices_of",
+    "read_entries", "select_columns",
 ]  # fmt: skip
 
 ColumnNames: TypeAlias = Callable[[], NDArray[Any] | None]
 
 
 @dataclass(frozen=True, eq=False)
-class Columns(Wrapped):
+class Columns(SparseBoxes, Wrapped):
     """Selected columns of sparse rows, of one file or of several end to end.
 
     Attributes
@@ -43,28 +43,44 @@ class Columns(Wrapped):
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape, ``(rows, columns)``."""
-        return self.inner.shape
+        return (self.source.shape[0], len(self.places))
 
     def storage(self) -> Storage:
         """Return how the array is stored."""
-        storage = self.inner.storage()
-        return replace(storage, opened=None, columns=joined_names([(storage, self.places)]))
-
-    def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
-        """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
-        self.inner.read(origins, extent, out)
+        stored = self.source.storage()
+        chunks = stored.chunks and (stored.chunks[0], max(1, len(self.places)))
+        names = joined_names([(stored, self.places)])
+        return replace(stored, chunks=chunks, opened=None, columns=names)
 
     @cached_property
-    def inner(self) -> Source:
-        """The source reduced to these columns."""
-        return _with_columns(self.source, self.places)
+    def longest(self) -> int:
+        """Stored numbers of the longest row, of all columns."""
+        return longest_row(self.source)
+
+    def entries(self, rows: Ints) -> Entries:
+        """Read rows as stored, of these columns."""
+        if isinstance(self.source, SparseRows):
+            return self.source.entries(rows, self._column_of)
+        assert isinstance(self.source, Concat)
+        parts = [
+            (cast(SparseRows, part).entries(within[:, 0], self._column_of), places)
+            for part, places, within in self.source.shares(rows[:, None])
+        ]
+        return join_entries(parts, self.dtype)
+
+    @cached_property
+    def _column_of(self) -> Ints:
+        """Position of each column of the source among these; -1 for a column that is not."""
+        table = np.full(self.source.shape[1], -1, np.int64)
+        table[self.places] = np.arange(len(self.places))
+        return table
 
 
 def is_sparse(source: Source) -> bool:
     """Return whether `read_entries` can read a source."""
     if isinstance(source, Concat):
         return source.axis == 0 and all(map(is_sparse, source.parts))
-    return isinstance(source, SparseRows | Columns)
+    return isinstance(source, SparseBoxes)
 
 
 def joined_names(parts: Sequence[tuple[Storage, Iterable[int]]]) -> ColumnNames | None:
@@ -88,37 +104,24 @@ def _names(parts: Sequence[tuple[ColumnNames, Iterable[int]]]) -> NDArray[Any] |
     return np.concatenate(names)
 
 
-def _with_columns(source: Source, places: Ints) -> Source:
-    """Return a source of selected columns."""
-    if isinstance(source, SparseRows):
-        return source.with_columns(places)
-    assert isinstance(source, Concat)
-    return source.with_parts([_with_columns(part, places) for part in source.parts])
-
-
-def _matrices(source: Source) -> Iterator[SparseRows]:
+def matrices_of(source: Source) -> Iterator[SparseRows]:
     """Yield the matrices of a sparse source."""
     if isinstance(source, SparseRows):
         yield source
     elif isinstance(source, Columns):
-        yield from _matrices(source.source)
+        yield from matrices_of(source.source)
     elif isinstance(source, Concat):
         for part in source.parts:
-            yield from _matrices(part)
+            yield from matrices_of(part)
 
 
-def most_entries(source: Source) -> int:
-    """Return the maximum number of stored values of a row, before columns are selected."""
-    return max(matrix.longest for matrix in _matrices(source))
+def longest_row(source: Source) -> int:
+    """Return the number of stored values of the longest row, of all columns."""
+    return max(matrix.longest for matrix in matrices_of(source))
 
 
-def entry_bytes(source: Source) -> int:
-    """Return the bytes of a stored value and its column index, as they are read."""
-    return max(matrix.entry_bytes for matrix in _matrices(source))
-
-
-def read_entries(source: Source, origins: Ints, extent: Extent) -> list[Entries]:
-    """Return the stored values of rows or parts of rows, in order, in one or several pieces.
+def read_entries(source: Source, origins: Ints, extent: Extent) -> Entries:
+    """Return the stored values of rows or parts of rows, in order.
 
     Parameters
     ----------
@@ -133,37 +136,31 @@ def read_entries(source: Source, origins: Ints, extent: Extent) -> list[Entries]
     oocdata.errors.SourceError
         If storage can't deliver them.
     """
-    if isinstance(source, Columns):
-        return read_entries(source.inner, origins, extent)
-    if isinstance(source, SparseRows):
-        return list(source.boxes(origins, extent))
-    assert isinstance(source, Concat)
-    parts, rows = [], []
-    for part, boxes, moved in source.shares(origins):
-        parts += read_entries(part, moved, extent)
-        rows.append(boxes)
-    return reorder_entries(parts, rows, source.dtype)
+    if isinstance(source, Concat):
+        shares = source.shares(origins)
+        parts = [(read_entries(part, within, extent), places) for part, places, within in shares]
+        return join_entries(parts, source.dtype)
+    if isinstance(source, SparseRows) and extent.lengths[1] == source.shape[1]:
+        return source.entries(origins[:, 0])  # at once: nothing is computed of them
+    assert isinstance(source, SparseBoxes)
+    return join_entries(list(source.pieces(origins, extent)), source.dtype)
 
 
-def reorder_entries(
-    parts: list[Entries], places: Sequence[Ints], dtype: np.dtype[Any]
-) -> list[Entries]:
-    """Return entries reordered, with row i of all parts at row i of all places."""
-    rows = np.concatenate(places) if places else np.empty(0, np.int64)
-    if (rows[1:] > rows[:-1]).all():
-        return parts
-    counts = np.empty_like(rows)
-    counts[rows] = np.concatenate([part.counts for part in parts])
-    targets, total = (np.cumsum(counts) - counts)[rows], int(counts.sum())
-    column_dtype = np.result_type(*(part.columns.dtype for part in parts))
+def join_entries(parts: Sequence[tuple[Entries, Ints]], dtype: np.dtype[Any]) -> Entries:
+    """Return the rows of several parts, each with the places of its rows among all, as one."""
+    if len(parts) == 1:
+        return parts[0][0]
+    counts = np.empty(sum(len(places) for _, places in parts), np.int64)
+    for part, places in parts:
+        counts[places] = part.counts
+    targets, total = np.cumsum(counts) - counts, int(counts.sum())
+    column_dtype = np.result_type(np.int32, *(part.columns.dtype for part, _ in parts))
     entries = Entries(counts, empty((total,), column_dtype), empty((total,), dtype))
-    first = 0
-    for part in parts:
-        starts, at = np.cumsum(part.counts) - part.counts, targets[first:][: len(part.counts)]
+    for part, places in parts:
+        starts = np.cumsum(part.counts) - part.counts
         for read, out in ((part.columns, entries.columns), (part.values, entries.values)):
-            copy_runs(read.astype(out.dtype, copy=False), starts, out, at, part.counts)
-        first += len(part.counts)
-    return [entries]
+            copy_runs(read.astype(out.dtype, copy=False), starts, out, targets[places], part.counts)
+    return entries
 
 
 def select_columns(source: Source, axis: int, places: Ints) -> Source | None:

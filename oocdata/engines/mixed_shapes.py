@@ -7,15 +7,15 @@ they can be rows of unequal length (`RaggedPart`); see `oocdata.engines.ragged_r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from oocdata.box import Extent, Ints
+from oocdata.box import Extent, Ints, groups_of
 from oocdata.engines.alike import (
     check_same_columns,
     check_same_packing,
@@ -26,8 +26,7 @@ from oocdata.engines.concat import Concat, concatenate, flatten
 from oocdata.engines.copying import read_to
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.padded import DerivedRows, PaddedRows, padding_value
-from oocdata.engines.ragged import run_positions, scatter_runs
-from oocdata.engines.ragged_rows import LocatedRows, RaggedSource
+from oocdata.engines.ragged_rows import RaggedSource
 from oocdata.engines.source import Boxes, Source, Storage
 from oocdata.engines.wrapped import Wrapped
 from oocdata.errors import ArgumentError
@@ -71,22 +70,25 @@ def join_parts(
         return concatenate(sources, axis, changes)
     check_same_packing(parts)
     check_same_columns([part.storage() for part in parts], axis)
-    make: Callable[[Source], Source] = RaggedPart
-    if pad is not None:
-        make = partial(_padded, axis=axis, lengths=list(map(max, lengths)), value=pad)
     # Parts of equal shape become one array, so that they are read together: rows of 10 KB of 300
     # files of 7 shapes take 1 / 3 of the processor's time by NumPy iteration.
     groups: dict[tuple[int, ...], list[int]] = {}
     for number, shape in enumerate(row_shapes):
         groups.setdefault(shape, []).append(number)
     owners, starts = np.zeros((2, len(parts)), np.int64)
-    for owner, numbers in enumerate(groups.values()):
+    stacks: list[Source] = []
+    for numbers in groups.values():
         ends = np.cumsum([parts[number].shape[axis] for number in numbers])
-        owners[numbers], starts[numbers[1:]] = owner, ends[:-1]
-    stacks = [
-        make(concatenate([parts[number] for number in numbers], axis))
-        for numbers in groups.values()
-    ]
+        owners[numbers], starts[numbers[1:]] = len(stacks), ends[:-1]
+        stack = concatenate([parts[number] for number in numbers], axis)
+        if pad is None:
+            stacks.append(RaggedPart(stack))
+        else:
+            longest = [*map(max, lengths)]
+            longest.insert(axis, stack.shape[axis])
+            stacks.append(
+                PaddedArray(stack, tuple(longest), padding_value("pad", pad, stack.dtype))
+            )
     pairs = [(stack, stack.storage()) for stack in stacks]
     check_same_shape([(one.shape, one.dtype, at.path, at.key) for one, at in pairs], axis)
     table = replace(table, owners=owners[table.owners], within=table.within + starts[table.owners])
@@ -102,11 +104,6 @@ def _plain(source: Source) -> Source:
     ):
         return source.with_parts([_plain(part) for part in source.parts])
     return source.source if isinstance(source, PaddedArray | RaggedPart) else source
-
-
-def _padded(source: Source, axis: int, lengths: Sequence[int], value: float) -> PaddedArray:
-    shape = (*lengths[:axis], source.shape[axis], *lengths[axis:])
-    return PaddedArray(source, shape, padding_value("pad", value, source.dtype))
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,25 +234,30 @@ class RaggedPart(RaggedSource, Wrapped):
             changes["chunk_bytes"] = int(np.prod(lengths)) * self.dtype.itemsize
         return replace(stored, **changes)
 
-    def locate(self, rows: Ints) -> LocatedRows:
-        """Return rows with their lengths; see `oocdata.engines.ragged_rows.RaggedSource`."""
+    def locate(self, rows: Ints) -> tuple[Ints, Ints]:
+        """Return the lengths of rows, each from its own beginning; see `RaggedSource`."""
+        return np.zeros_like(rows), np.full_like(rows, self.source.shape[1])
 
-        def boxes(firsts: Ints, counts: Ints) -> tuple[Ints, Extent]:
-            run_rows, width = rows, int(counts.max(initial=0))
-            if (counts != width).any():  # position by position
-                run_rows, firsts, width = np.repeat(rows, counts), run_positions(firsts, counts), 1
-            origins = np.zeros((len(run_rows), len(self.source.shape)), np.int64)
-            origins[:, 0], origins[:, 1] = run_rows, firsts
-            return origins, Extent.of((1, width, *self.inner))
+    def read_rows(
+        self, rows: Ints, starts: Ints, counts: Ints, out: NDArray[Any], targets: Ints
+    ) -> None:
+        """Read a run of each row; see `RaggedSource.read_rows`."""
+        step = out.strides[0]
+        for which, (_, origins, extent) in self._runs(rows, starts, counts):
+            # A view with a run from each position of `out` on, so that runs are read in place.
+            shape = (len(out) - extent.lengths[1] + 1, *extent.lengths)
+            runs = as_strided(out, shape, (step, step, *out.strides))
+            order = targets[which].argsort()
+            read_to(self.source, origins[order], extent, runs, targets[which][order])
 
-        def read_runs(firsts: Ints, counts: Ints, out: NDArray[Any]) -> None:
-            origins, extent = boxes(firsts, counts)
-            self.source.read(origins, extent, out.reshape(len(origins), *extent.lengths))
+    def run_boxes(self, rows: Ints, starts: Ints, counts: Ints) -> list[Boxes]:
+        """Return the boxes that `read_rows` reads."""
+        return [boxes for _, boxes in self._runs(rows, starts, counts)]
 
-        def read(firsts: Ints, counts: Ints, out: NDArray[Any], targets: Ints) -> None:
-            scatter_runs(partial(read_runs, firsts, counts), counts, self.dtype, out, targets)
-
-        def read_boxes(firsts: Ints, counts: Ints) -> list[Boxes]:
-            return [(self.source, *boxes(firsts, counts))]
-
-        return LocatedRows(np.full(len(rows), self.source.shape[1]), read, read_boxes)
+    def _runs(self, rows: Ints, starts: Ints, counts: Ints) -> Iterator[tuple[Ints, Boxes]]:
+        """Yield the numbers of the runs of each length but 0, and their boxes."""
+        for count, which in groups_of(counts):
+            origins = np.zeros((len(which), len(self.source.shape)), np.int64)
+            origins[:, 0], origins[:, 1] = rows[which], starts[which]
+            if count:
+                yield which, (self.source, origins, Extent.of((1, count, *self.inner)))

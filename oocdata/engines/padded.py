@@ -145,7 +145,7 @@ class PaddedRows(WithStorage, DerivedRows):
 
     def _runs(self, origins: Ints, extent: Extent) -> tuple[LocatedRows, Ints, Ints]:
         """Return the rows of boxes, and first position and length of the run read of each."""
-        located = locate(self.rows, covered_rows(origins, extent))
+        located = _located(self.rows, origins, extent)
         firsts = np.repeat(origins[:, 1], extent.lengths[0])
         remaining = np.minimum(located.lengths, self.length) - firsts
         return located, firsts, np.clip(remaining, 0, extent.spans[1])
@@ -162,7 +162,7 @@ class RowLengths(DerivedRows):
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         if out.size:
-            located = locate(self.rows, covered_rows(origins, extent))
+            located = _located(self.rows, origins, extent)
             out[...] = located.lengths.reshape(out.shape)
 
 
@@ -191,7 +191,12 @@ class RowMask(DerivedRows):
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         if out.size:
-            rows = covered_rows(origins, extent)
-            lengths = locate(self.rows, rows).lengths.reshape(len(origins), -1)
+            lengths = _located(self.rows, origins, extent).lengths.reshape(len(origins), -1)
             places = origins[:, 1:] + np.arange(extent.lengths[1]) * extent.strides[1]
             out[...] = places[:, None] < lengths[..., None]
+
+
+def _located(source: Source, origins: Ints, extent: Extent) -> LocatedRows:
+    """Locate the rows of boxes, those of each box in order."""
+    rows = covered_rows(origins, extent)
+    return locate((source, rows, np.arange(len(rows))))

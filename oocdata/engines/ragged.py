@@ -99,16 +99,20 @@ def run_boxes(source: Source, starts: Ints, length: int) -> tuple[Ints, Extent]:
     return origins, Extent.of((length, *source.shape[1:]))
 
 
-def read_bounds(offsets: Source, rows: Ints, most: int) -> tuple[Ints, Ints]:
+def read_bounds(
+    offsets: Source, rows: Ints, most: int, path: str | None = None, key: str | None = None
+) -> tuple[Ints, Ints]:
     """Return where rows begin and end; offsets of consecutive rows are read together.
 
     Parameters
     ----------
     offsets : Source
         Integers, of one axis: where each row begins, and where the last one ends.
-    rows : ndarray of int64, shape (n,), n > 0
+    rows : ndarray of int64, shape (n,)
     most : int
         Largest valid end of a row.
+    path, key : str, optional
+        Where the rows are, for the error.
 
     Raises
     ------
@@ -121,6 +125,8 @@ def read_bounds(offsets: Source, rows: Ints, most: int) -> tuple[Ints, Ints]:
     >>> read_bounds(MemoryArray(np.array([0, 3, 3, 9])), np.array([2, 0, 1]), 9)
     (array([3, 0, 3]), array([9, 3, 3]))
     """
+    if not len(rows):
+        return rows, rows
     firsts = np.flatnonzero(np.diff(rows, prepend=-2) != 1)
     counts = np.diff(firsts, append=len(rows)) + 1
     stored = np.empty(int(counts.sum()), offsets.dtype)
@@ -134,6 +140,8 @@ def read_bounds(offsets: Source, rows: Ints, most: int) -> tuple[Ints, Ints]:
         raise SourceError(
             f"rows must lie within {most} places, one after the other; their offsets say places "
             f"{starts[wrong][0]} to {stops[wrong][0]}. They are damaged, or of other values.",
+            path=path,
+            key=key,
             rows=rows[wrong],
         )
     return starts, stops

@@ -1,4 +1,4 @@
-"""Read rows of unequal length: a source reports the length of rows, and then reads them whole.
+"""Read rows of unequal length: a source reports where rows are, and then reads runs of them.
 
 Its array has one axis, the rows. A box of it has no single shape, so rows are first located
 (`locate`), which gives their lengths, and then read into memory of that size. Rows that are
@@ -8,7 +8,7 @@ consecutive in an array (`RaggedRows`) are located by offsets; a format may have
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NoReturn
@@ -30,31 +30,8 @@ from oocdata.errors import ArgumentError, SourceError
 from oocdata.threads import cached_property
 
 __all__ = [
-    "LocatedRows", "RaggedRows", "RaggedSource", "inner_shape", "is_ragged", "join_located",
-    "locate",
+    "LocatedRows", "RaggedRows", "RaggedSource", "inner_shape", "is_ragged", "locate",
 ]  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class LocatedRows:
-    """Rows of known lengths, ready to be read.
-
-    Attributes
-    ----------
-    lengths : ndarray of int64, shape (rows,)
-        Length of each row.
-    read : callable
-        ``read(firsts, counts, out, targets)`` reads a run of each row, from position ``firsts[i]``
-        of row i on and of length ``counts[i]``, and writes it to ``out[targets[i]]`` and after,
-        converted to the dtype of `out`, which is C-contiguous. Raises `SourceError` if storage
-        can't deliver the rows.
-    boxes : callable
-        ``boxes(firsts, counts)`` returns the boxes that `read` reads, to fetch them before.
-    """
-
-    lengths: Ints
-    read: Callable[[Ints, Ints, NDArray[Any], Ints], None]
-    boxes: Callable[[Ints, Ints], Iterable[Boxes]] = lambda _firsts, _counts: []
 
 
 class RaggedSource(ABC):
@@ -66,13 +43,40 @@ class RaggedSource(ABC):
         """Shape of one position of a row."""
 
     @abstractmethod
-    def locate(self, rows: Ints) -> LocatedRows:
-        """Return rows with their lengths; any order, repeats allowed."""
+    def locate(self, rows: Ints) -> tuple[Ints, Ints]:
+        """Return the place at which each row begins, and its length; any order, repeats allowed.
+
+        Places are those of an array that has all rows, or count from each row's own beginning.
+        """
+
+    @abstractmethod
+    def read_rows(
+        self, rows: Ints, starts: Ints, counts: Ints, out: NDArray[Any], targets: Ints
+    ) -> None:
+        """Read a run of each row, and write it to ``out[targets[i]]`` and after.
+
+        Parameters
+        ----------
+        rows : ndarray of int64, shape (n,)
+        starts, counts : ndarray of int64, shape (n,)
+            The place at which each run begins, see `locate`, and its length.
+        out : ndarray, shape (positions, *inner)
+            C-contiguous, of any dtype.
+        targets : ndarray of int64, shape (n,)
+
+        Raises
+        ------
+        oocdata.errors.SourceError
+            If storage can't deliver the rows.
+        """
+
+    def run_boxes(self, rows: Ints, starts: Ints, counts: Ints) -> Iterable[Boxes]:
+        """Return the boxes that `read_rows` reads, to fetch them before."""
+        return []
 
     def read_boxes(self, origins: Ints, extent: Extent) -> Iterable[Boxes]:
         """Return the boxes that are read for rows; reads where they are."""
-        located = self.locate(origins[:, 0])
-        return located.boxes(np.zeros_like(located.lengths), located.lengths)
+        return self.run_boxes(origins[:, 0], *self.locate(origins[:, 0]))
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> NoReturn:
         """Raise, because rows have no single shape."""
@@ -88,49 +92,64 @@ def is_ragged(source: Source) -> bool:
 
 def inner_shape(source: Source) -> tuple[int, ...]:
     """Return the shape of one position of a row."""
-    while isinstance(source, Concat):
-        source = source.parts[0]
-    assert isinstance(source, RaggedSource)
-    return source.inner
+    first: Any = source.parts[0] if isinstance(source, Concat) else source
+    return tuple(first.inner)
 
 
-def locate(source: Source, rows: Ints) -> LocatedRows:
-    """Locate rows of a source for which `is_ragged` holds.
+@dataclass(frozen=True, slots=True)
+class LocatedRows:
+    """Rows of one or several sources, of known lengths, ready to be read.
+
+    Attributes
+    ----------
+    lengths : ndarray of int64, shape (rows,)
+        Length of each row.
+    shares : list of (RaggedSource, places, rows, starts)
+        The rows of each source, their places among all rows, and where each begins.
+    """
+
+    lengths: Ints
+    shares: list[tuple[Any, Ints, Ints, Ints]]
+
+    def read(self, firsts: Ints, counts: Ints, out: NDArray[Any], targets: Ints) -> None:
+        """Read a run of each row, from its position `firsts` on; see `RaggedSource.read_rows`."""
+        for source, at, rows, starts in self.shares:
+            source.read_rows(rows, starts + firsts[at], counts[at], out, targets[at])
+
+    def boxes(self, firsts: Ints, counts: Ints) -> Iterator[Boxes]:
+        """Yield the boxes that `read` reads."""
+        for source, at, rows, starts in self.shares:
+            yield from source.run_boxes(rows, starts + firsts[at], counts[at])
+
+
+def locate(*members: tuple[Source, Ints, Ints]) -> LocatedRows:
+    """Locate rows of sources for which `is_ragged` holds.
+
+    Parameters
+    ----------
+    *members : (Source, rows, places)
+        Each with its rows and their places among all rows.
 
     Examples
     --------
     >>> from oocdata.engines.memory_array import MemoryArray
     >>> values, offsets = MemoryArray(np.arange(9)), MemoryArray(np.array([0, 3, 3, 9]))
-    >>> located = locate(RaggedRows(values, offsets), np.array([2, 1]))
+    >>> located = locate((RaggedRows(values, offsets), np.array([2, 1]), np.array([0, 1])))
     >>> out = np.empty(2, np.int64)
     >>> located.read(np.array([1, 0]), np.array([2, 0]), out, np.array([0, 2]))
     >>> located.lengths, out
     (array([6, 0]), array([4, 5]))
     """
-    if isinstance(source, RaggedSource):
-        return source.locate(rows)
-    assert isinstance(source, Concat)
-    shares = source.shares(rows[:, None])
-    return join_located([(locate(part, within[:, 0]), places) for part, places, within in shares])
-
-
-def join_located(shares: Sequence[tuple[LocatedRows, Ints]]) -> LocatedRows:
-    """Return rows of several sources as one; `shares` has the rows of each and their positions."""
-    if len(shares) == 1:
-        return shares[0][0]
-    lengths = np.zeros(sum(len(places) for _, places in shares), np.int64)
-    for located, places in shares:
-        lengths[places] = located.lengths
-
-    def read(firsts: Ints, counts: Ints, out: NDArray[Any], targets: Ints) -> None:
-        for located, places in shares:
-            located.read(firsts[places], counts[places], out, targets[places])
-
-    def boxes(firsts: Ints, counts: Ints) -> Iterator[Boxes]:
-        for located, places in shares:
-            yield from located.boxes(firsts[places], counts[places])
-
-    return LocatedRows(lengths, read, boxes)
+    lengths, shares = np.zeros(sum(len(places) for *_, places in members), np.int64), []
+    for source, rows, places in members:
+        parts: Iterable[Any] = [(source, np.arange(len(rows)), rows[:, None])]
+        if isinstance(source, Concat):
+            parts = source.shares(rows[:, None])
+        for part, which, within in parts:
+            at, own = places[which], within[:, 0]
+            starts, lengths[at] = part.locate(own)
+            shares.append((part, at, own, starts))
+    return LocatedRows(lengths, shares)
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,26 +216,24 @@ class RaggedRows(WithStorage, RaggedSource):
             nbytes = int(np.prod(list(lengths))) * self.dtype.itemsize
         return replace(combined, chunks=(chunk_rows,), chunk_bytes=nbytes)
 
-    def locate(self, rows: Ints) -> LocatedRows:
-        """Return rows with their lengths; see `RaggedSource`."""
-        starts, stops = rows, rows
+    def locate(self, rows: Ints) -> tuple[Ints, Ints]:
+        """Return where rows begin in the values, and their lengths; see `RaggedSource`."""
+        stored = self._storage
+        most = self.values.shape[0]
+        starts, stops = read_bounds(self.offsets, rows, most, stored.path, stored.key)
+        return starts, stops - starts
+
+    def read_rows(
+        self, rows: Ints, starts: Ints, counts: Ints, out: NDArray[Any], targets: Ints
+    ) -> None:
+        """Read a run of each row; see `RaggedSource.read_rows`."""
         try:
-            if len(rows):
-                starts, stops = read_bounds(self.offsets, rows, self.values.shape[0])
+            runs = partial(read_ragged, self.values, starts, counts)
+            scatter_runs(runs, counts, self.dtype, out, targets)
         except SourceError as error:
-            storage = self.values.storage()
-            error.path, error.key = storage.path, storage.key
+            error.set_rows(affected_rows(error, rows, starts, starts + counts))
             raise
 
-        def read(firsts: Ints, counts: Ints, out: NDArray[Any], targets: Ints) -> None:
-            try:
-                runs = partial(read_ragged, self.values, starts + firsts, counts)
-                scatter_runs(runs, counts, self.dtype, out, targets)
-            except SourceError as error:
-                error.set_rows(affected_rows(error, rows, starts, stops))
-                raise
-
-        def boxes(firsts: Ints, counts: Ints) -> Iterator[Boxes]:
-            return boxes_of_runs(self.values, starts + firsts, counts)
-
-        return LocatedRows(stops - starts, read, boxes)
+    def run_boxes(self, rows: Ints, starts: Ints, counts: Ints) -> Iterator[Boxes]:
+        """Return the boxes that cover runs; see `boxes_of_runs`."""
+        return boxes_of_runs(self.values, starts, counts)

@@ -120,15 +120,10 @@ def test_any_entries_of_any_columns(data: st.DataObject) -> None:
     for one, expected in ((source, dense[:, columns]), (again, dense[:, columns[::-1]])):
         found = read_entries(one, origins, Extent.of((1, len(columns))))
         made = np.zeros((len(rows), len(columns)), dense.dtype)
-        first = 0
-        for some in found:
-            places = some.rows(first) * len(columns) + some.columns
-            assert (
-                np.diff(places) > 0
-            ).all()  # ascending without duplicates, as TensorFlow requires
-            made.reshape(-1)[places] = some.values
-            first += len(some.counts)
-        assert first == len(rows)
+        places = found.rows() * len(columns) + found.columns
+        assert (np.diff(places) > 0).all()  # ascending without duplicates, as TensorFlow requires
+        made.reshape(-1)[places] = found.values
+        assert len(found.counts) == len(rows)
         assert_array_equal(made, expected[rows])
 
 

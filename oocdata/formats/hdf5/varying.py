@@ -25,7 +25,7 @@ from oocdata.engines.decoding import in_decoding_thread
 from oocdata.engines.fields import field_of
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.ragged import row_batches
-from oocdata.engines.ragged_rows import LocatedRows, RaggedSource
+from oocdata.engines.ragged_rows import RaggedSource
 from oocdata.engines.source import Source, Storage, WithStorage
 from oocdata.errors import SourceError, UnsupportedDtypeError
 from oocdata.formats.hdf5.library import OnDisk, reading
@@ -162,21 +162,23 @@ class VaryingNumbers(WithStorage, RaggedSource):
         """Length of each row."""
         return np.concatenate([np.empty(0, np.uint32), *_lengths_of(self._references)])
 
-    def locate(self, rows: Ints) -> LocatedRows:
-        """Return the given rows with their lengths; the first call reads all lengths."""
+    def locate(self, rows: Ints) -> tuple[Ints, Ints]:
+        """Return the lengths of rows, each from its own beginning; the first call reads all."""
+        return np.zeros_like(rows), self._lengths[rows].astype(np.int64)
+
+    def read_rows(
+        self, rows: Ints, starts: Ints, counts: Ints, out: NDArray[Any], targets: Ints
+    ) -> None:
+        """Read a run of each row; see `oocdata.engines.ragged_rows.RaggedSource.read_rows`."""
+        filled = np.flatnonzero(counts)
         lengths = self._lengths[rows].astype(np.int64)
-
-        def read(firsts: Ints, counts: Ints, out: NDArray[Any], targets: Ints) -> None:
-            filled = np.flatnonzero(counts)
-            sizes = lengths[filled] * self.dtype.itemsize + _ARRAY_BYTES
-            for piece in row_batches(sizes, PIECE_BYTES):
-                which = filled[piece]
-                arrays = self._rows(rows[which], lengths[which])
-                places = (numbers[which].tolist() for numbers in (firsts, counts, targets))
-                for array, first, count, target in zip(arrays, *places, strict=True):
-                    out[target : target + count] = array[first : first + count]
-
-        return LocatedRows(lengths, read)
+        sizes = lengths[filled] * self.dtype.itemsize + _ARRAY_BYTES
+        for piece in row_batches(sizes, PIECE_BYTES):
+            which = filled[piece]
+            arrays = self._rows(rows[which], lengths[which])
+            places = (numbers[which].tolist() for numbers in (starts, counts, targets))
+            for array, start, count, target in zip(arrays, *places, strict=True):
+                out[target : target + count] = array[start : start + count]
 
     def _rows(self, rows: Ints, lengths: Ints) -> list[NDArray[Any]]:
         """Return rows of known lengths; raise `SourceError` for others."""
