@@ -365,10 +365,9 @@ class Loader(Epochs):
     def _columns(self, run: Run) -> Iterator[list[Any]]:
         """Read a run of steps; yield for each array of `requests` those of all steps."""
         lengths = self.steps.lengths(run.start, run.stop)
-        read = buffers.Read()
         # Room for a full run, although the last run of an epoch may be shorter.
         room = (run.most or self.steps_together) * self.batch_size // self.num_shards
-        return (request.read_parts(lengths, read, room) for request in self.requests(run))
+        return (request.read_parts(lengths, room) for request in self.requests(run))
 
     def pass_from(self, epoch: int, start: int = 0, epochs: int = 1) -> Pass:
         """Return the pass over `epochs` epochs that begins at step `start` of the first."""

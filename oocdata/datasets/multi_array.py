@@ -20,7 +20,7 @@ from oocdata.datasets.dataset import Draw
 from oocdata.datasets.joined_sources import JoinedSources
 from oocdata.datasets.request import ArrayRequest, Composite, Request, singles_of
 from oocdata.datasets.view import View
-from oocdata.engines.buffers import Read, empty_parts
+from oocdata.engines.buffers import empty_parts
 from oocdata.errors import ArgumentError
 
 __all__ = [
@@ -65,7 +65,7 @@ def aligned_length(numbers: int) -> int:
 
 
 def allocate(
-    sizes: Sequence[int], inner: tuple[int, ...], dtype: DTypeLike, read: Read
+    sizes: Sequence[int], inner: tuple[int, ...], dtype: DTypeLike
 ) -> tuple[NDArray[Any], list[NDArray[Any]]]:
     """Allocate arrays of different lengths, one for each batch that is read together.
 
@@ -75,7 +75,7 @@ def allocate(
     all batches at once; drop it afterwards. `inner` is the shape of a value.
     """
     room = sizes[0] if len(sizes) == 1 else aligned_length(max(sizes, default=0))
-    whole, parts = empty_parts([(room, *inner)] * len(sizes), dtype, read)
+    whole, parts = empty_parts([(room, *inner)] * len(sizes), dtype)
     if whole is None:  # no values, or objects
         whole = np.empty((room * len(sizes), *inner), dtype)
         parts = [whole[at * room : (at + 1) * room] for at in range(len(sizes))]
@@ -99,12 +99,12 @@ class MultiArrayRequest(Composite):
 
     def read(self) -> Any:
         """Read as one batch."""
-        (batch,) = self.read_parts([self.shape[0]], Read())
+        (batch,) = self.read_parts([self.shape[0]])
         return batch
 
-    def read_parts(self, lengths: list[int], read: Read, room: int = 0) -> list[Any]:
+    def read_parts(self, lengths: list[int], room: int = 0) -> list[Any]:
         """Read several batches at once; see `ArrayRequest.read_parts`."""
-        return self.view.read_batches(self.members, lengths, read)
+        return self.view.read_batches(self.members, lengths)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -115,7 +115,7 @@ class MultiArrayView(View):
 
     @abstractmethod
     def read_batches(
-        self, members: Sequence[tuple[Request, Ints]], lengths: list[int], read: Read
+        self, members: Sequence[tuple[Request, Ints]], lengths: list[int]
     ) -> list[Any]:
         """Return batches of the given numbers of rows, read at once; see `read_parts`.
 

@@ -18,7 +18,6 @@ from oocdata.datasets.offsets import is_listed
 from oocdata.datasets.request import Request
 from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.view import View
-from oocdata.engines.buffers import Read
 from oocdata.engines.byte_rows import largest_rows, size_counts
 from oocdata.engines.padded import PaddedRows, RowLengths, RowMask, padding_value
 from oocdata.engines.ragged_rows import LocatedRows, inner_shape, locate
@@ -141,11 +140,11 @@ class Ragged(MultiArrayView):
         return np.asarray(self.lengths)
 
     def read_batches(
-        self, members: Sequence[tuple[Request, Ints]], lengths: list[int], read: Read
+        self, members: Sequence[tuple[Request, Ints]], lengths: list[int]
     ) -> list[Any]:
         """Return batches of the given numbers of rows; see `MultiArrayView.read_batches`."""
         located = locate(*((row.source, row.origins[:, 0], at) for row, at in members))
-        values = _read_rows(self, located, located.lengths, lengths, read)
+        values = _read_rows(self, located, located.lengths, lengths)
         return list(map(RaggedBatch, *values))
 
     def pad(
@@ -266,7 +265,7 @@ class Bounded(MultiArrayView):
         return np.asarray(_same_rows(self, RowLengths(self.source.rows)))
 
     def read_batches(
-        self, members: Sequence[tuple[Any, Ints]], lengths: list[int], read: Read
+        self, members: Sequence[tuple[Any, Ints]], lengths: list[int]
     ) -> list[Any]:
         """Return each batch, padded to the smallest length that holds its rows."""
         located = locate(*((row.source.rows, row.origins[:, 0], at) for row, at in members))
@@ -278,7 +277,7 @@ class Bounded(MultiArrayView):
             masks = [np.arange(width) < each[:, None] for each, width in pairs]
             return [mask.astype(self.dtype, copy=False) for mask in masks]
         room = np.repeat(widths, lengths)
-        parts, _ = _read_rows(self, located, room, lengths, read, self.source.value)
+        parts, _ = _read_rows(self, located, room, lengths, self.source.value)
         shapes = zip(parts, lengths, widths, strict=True)
         return [part.reshape(rows, width, *part.shape[1:]) for part, rows, width in shapes]
 
@@ -288,7 +287,6 @@ def _read_rows(
     located: LocatedRows,
     room: Ints,
     lengths: list[int],
-    read: Read,
     value: Any = None,
 ) -> tuple[list[NDArray[Any]], list[Ints]]:
     """Read rows into batches; return the values and the row splits of each batch.
@@ -298,7 +296,7 @@ def _read_rows(
     ends, borders = np.concatenate(([0], np.cumsum(room))), np.cumsum([0, *lengths])
     firsts = ends[borders]  # the number of each batch's first value among all values
     inner: Any = view.spec.shape[1:]
-    whole, parts = allocate(np.diff(firsts).tolist(), inner, view.dtype, read)
+    whole, parts = allocate(np.diff(firsts).tolist(), inner, view.dtype)
     if value is not None:
         whole[...] = value
     begins = np.arange(len(parts)) * (len(whole) // len(parts))

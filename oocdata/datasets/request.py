@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent, Ints
-from oocdata.engines.buffers import Read, empty, empty_parts
+from oocdata.engines.buffers import empty, empty_parts
 from oocdata.engines.copying import read_to
 from oocdata.engines.prefetch import Fetch, Link, fetches, prefetched
 from oocdata.engines.source import Source
@@ -104,14 +104,14 @@ class ArrayRequest(ABC):
         self.read_into(out)
         return out
 
-    def read_parts(self, lengths: list[int], read: Read, room: int = 0) -> list[Any]:
+    def read_parts(self, lengths: list[int], room: int = 0) -> list[Any]:
         """Read several batches at once, each into its own array; see `empty_parts`.
 
         The memory has space for at least `room` elements.
         """
         shapes = [(length, *self.shape[1:]) for length in lengths]
         nbytes = room * prod(self.shape[1:]) * self.dtype.itemsize
-        whole, parts = empty_parts(shapes, self.dtype, read, nbytes)
+        whole, parts = empty_parts(shapes, self.dtype, nbytes)
         if whole is not None:
             self.read_into(whole)
             return list(parts)

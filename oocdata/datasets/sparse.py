@@ -15,7 +15,6 @@ from oocdata.datasets.multi_array import MultiArrayBatch, MultiArrayView, aligne
 from oocdata.datasets.request import Request
 from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.view import View
-from oocdata.engines.buffers import Read
 from oocdata.engines.columns import join_entries, longest_row, matrices_of, read_entries
 from oocdata.errors import ArgumentError
 from oocdata.threads import cached_property
@@ -108,15 +107,15 @@ class Sparse(MultiArrayView):
         return elements * self._longest * entry_bytes
 
     def read_batches(
-        self, members: Sequence[tuple[Request, Ints]], lengths: list[int], read: Read
+        self, members: Sequence[tuple[Request, Ints]], lengths: list[int]
     ) -> list[SparseBatch]:
         """Return batches of the given numbers of rows; see `MultiArrayView.read_batches`."""
         each = [(read_entries(row.source, row.origins, row.extent), at) for row, at in members]
         entries, rows = join_entries(each, self.dtype), np.cumsum([0, *lengths])
         firsts = np.concatenate(([0], np.cumsum(entries.counts)))[rows]
         sizes = np.diff(firsts).tolist()
-        _, indices = allocate(sizes, (2,), np.int64, read)
-        _, values = allocate(sizes, (), self.dtype, read)
+        _, indices = allocate(sizes, (2,), np.int64)
+        _, values = allocate(sizes, (), self.dtype)
         for batch, length in enumerate(lengths):
             part = slice(firsts[batch], firsts[batch + 1])
             counts = entries.counts[rows[batch] : rows[batch + 1]]

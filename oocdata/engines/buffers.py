@@ -6,8 +6,9 @@ refers to the array weakly, so memory is reused only when no array, tensor or li
 TensorFlow uses the memory of a NumPy array without a copy, and holds a reference to the array, if
 its data is 64-byte aligned (``EIGEN_MAX_ALIGN_BYTES``).
 
-The batches of several steps share one block, as separate arrays. If the user keeps a few of them
-for long, the pages of the others are returned to the kernel.
+The batches of several steps share one block, as separate arrays. Before more memory is mapped, the
+pages of batches that were freed beside others are returned to the kernel: batches that a user keeps
+for long keep their own bytes only, and while none is kept, blocks are recycled as they are.
 """
 
 from __future__ import annotations
@@ -31,7 +32,6 @@ from oocdata.memory import account, batch_share
 __all__ = [
     "ALIGNMENT",
     "Pool",
-    "Read",
     "advise",
     "empty",
     "empty_parts",
@@ -52,31 +52,8 @@ _MAX_WASTE, _MIN_SHRINK_BYTES = 1.25, 1 << 20
 frees more than `_MIN_SHRINK_BYTES`: all of a mapping counts as in use."""
 
 
-class Read:
-    """One read of several steps; the arrays allocated for it are used together.
-
-    Attributes
-    ----------
-    begun : int
-        Position of the read in the order of use; 0 until one of its arrays was seen to be freed.
-    """
-
-    __slots__ = ("begun",)
-
-    def __init__(self) -> None:
-        self.begun = 0
-
-
 class _Mapping(mmap.mmap):
-    """Memory of a block; the type distinguishes its arrays from arrays over a user's mapping.
-
-    Attributes
-    ----------
-    arrays : list of weakref
-        The arrays over the memory, in order.
-    """
-
-    arrays: list[weakref.ref[NDArray[Any]]]
+    """Memory of a block; the type distinguishes its arrays from arrays over a user's mapping."""
 
 
 class _Block:
@@ -88,20 +65,14 @@ class _Block:
         Where each array begins, and where the memory of the last one ends.
     arrays : list of weakref
         References to the arrays. Views, tensors and lists keep the arrays alive.
-    used : list of int
-        Numbers of the arrays that were alive at the last collection.
-    read : Read or None
-        The read that the arrays were allocated for.
     """
 
-    __slots__ = ("arrays", "mapping", "nbytes", "offsets", "read", "used")
+    __slots__ = ("arrays", "mapping", "nbytes", "offsets")
 
     def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes
         self.offsets: Sequence[int] = ()
         self.arrays: list[weakref.ref[NDArray[Any]]] = []
-        self.used: list[int] = []
-        self.read: Read | None = None
         # Private: Python's default is shared, so a forked child would write into our batches.
         self.mapping = _Mapping(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         if nbytes >= _HUGE_PAGE:
@@ -120,8 +91,12 @@ class _Block:
             array = np.ndarray(shape, dtype, self.mapping, start)
             arrays.append(array)
             self.arrays.append(weakref.ref(array, on_free))
-        self.mapping.arrays = self.arrays
         return arrays
+
+    @property
+    def used(self) -> list[int]:
+        """Numbers of the arrays that are alive."""
+        return [number for number, array in enumerate(self.arrays) if array() is not None]
 
     def shrink(self, nbytes: int) -> None:
         """Return the pages beyond `nbytes` to the kernel for good, if the kernel can do that."""
@@ -183,10 +158,8 @@ class Pool:
         # Blocks in use, and those of which arrays were freed since the last collection.
         self._in_use: set[_Block] = set()
         self._changed: dict[_Block, Any] = {}
-        # Blocks that are partly free, and whose other arrays may be freed soon.
-        self._partly: dict[_Block, None] = {}
-        # Counts reads in the order of use; and the latest one seen to be at least half free.
-        self._begun = self._half = 0
+        # Blocks in use of which arrays were freed whose pages are still theirs.
+        self._partly: set[_Block] = set()
 
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
         """Return an uninitialised C-contiguous array over memory that no other array uses.
@@ -206,13 +179,12 @@ class Pool:
         nbytes = prod(shape) * kind.itemsize
         if nbytes == 0 or kind.hasobject:
             return np.empty(shape, kind)
-        return self._allocate(nbytes, [shape], kind, (0, nbytes), None)[1][0]
+        return self._allocate(nbytes, [shape], kind, (0, nbytes))[1][0]
 
     def empty_parts(
         self,
         shapes: Sequence[tuple[int, ...]],
         dtype: DTypeLike,
-        read: Read | None = None,
         room: int = 0,
     ) -> tuple[NDArray[Any] | None, list[NDArray[Any]]]:
         """Return uninitialised arrays side by side in one block, which are freed independently.
@@ -222,10 +194,6 @@ class Pool:
         shapes : sequence of tuple of int
             Equal but for the first axis; otherwise `whole` is None.
         dtype : dtype_like
-        read : Read, optional
-            The read that the arrays are for, with other blocks or alone. An array is taken to be
-            kept for long once half of a read that was used later is free. So the order in which
-            the arrays of one read are freed does not matter.
         room : int
             Minimum bytes of the block: those of a whole read, of which the last read of an epoch
             is a part. With smaller blocks for it, memory would be mapped anew in each epoch.
@@ -236,8 +204,7 @@ class Pool:
             All parts as one array, to read into at once and drop; None if there is padding between
             them.
         parts : list of ndarray
-            Each 64-byte aligned. Freed memory is reused when all parts are free, or returned to the
-            kernel when some are kept for long.
+            Each 64-byte aligned. Their memory is reused when all of them are free.
 
         Examples
         --------
@@ -255,7 +222,7 @@ class Pool:
         if not offsets[-1] or kind.hasobject:
             return None, [np.empty(shape, kind) for shape in shapes]
         nbytes = max(offsets[-1], room)
-        block, parts = self._allocate(nbytes, shapes, kind, offsets, read or Read())
+        block, parts = self._allocate(nbytes, shapes, kind, offsets)
         whole = None
         shape = (sum([shape[0] for shape in shapes]), *shapes[0][1:])
         # Shapes match, and there is no padding.
@@ -270,43 +237,44 @@ class Pool:
         shapes: Sequence[tuple[int, ...]],
         dtype: np.dtype[Any],
         offsets: Sequence[int],
-        read: Read | None,
     ) -> tuple[_Block, list[NDArray[Any]]]:
         """Return a block of at least `nbytes`, and arrays over it."""
         size = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
         with self._lock:
             if not self._idle.get(size):
                 self._collect()
-            blocks = self._idle.get(size) or self._larger(size)
-            if not blocks:
-                block = _Block(size)
-            else:
+            if blocks := self._idle.get(size) or self._larger(size):
                 block = blocks.pop()
                 self._idle_bytes -= block.nbytes
                 if block.nbytes > max(_MAX_WASTE * size, size + _MIN_SHRINK_BYTES):
                     block.shrink(size)
+            else:
+                self._make_room(size)
+                block = _Block(size)
         # Called by any thread that frees an array, and by the collector: in C, without a lock.
         on_free = partial(self._changed.__setitem__, block)
         arrays = block.allocate(shapes, dtype, offsets, on_free)
-        block.read = read
         self._in_use.add(block)  # last: late notes of other threads are not about these arrays
         return block, arrays
 
     def _larger(self, size: int) -> list[_Block] | None:
-        """Return idle blocks that are not much larger; if there are none, free smaller ones.
+        """Return idle blocks that are not much larger.
 
-        Where sizes vary, as those of sparse batches do, few blocks fit exactly. Without this, idle
-        blocks of other sizes would take as much memory as the blocks in use.
+        Where sizes vary, as those of sparse batches do, few blocks fit exactly.
         """
         larger = [n for n, blocks in self._idle.items() if blocks and size < n <= size * _MAX_RATIO]
-        if larger:
-            return self._idle[min(larger)]
+        return self._idle[min(larger)] if larger else None
+
+    def _make_room(self, size: int) -> None:
+        """Return memory to the kernel before a block is mapped."""
+        while self._partly:
+            self._partly.pop().release_unused()
+        # Without this, blocks that are too small would take as much memory as those in use.
         if size > _MIN_SHRINK_BYTES:
             self._free(size, [n for n in self._idle if n < size])
         # Blocks of any size, also much larger ones of a loader that is no longer in use.
         mapped = self._idle_bytes + sum(block.nbytes for block in list(self._in_use))
         self._free(mapped + size - self._most_bytes(), list(self._idle))
-        return None
 
     def _most_bytes(self) -> int:
         """Return the bytes that may be idle, and those that may be mapped before idle ones go."""
@@ -323,35 +291,16 @@ class Pool:
                 self._idle_bytes -= size
 
     def _collect(self) -> None:
-        """Recycle blocks that are free, and return free pages beside arrays that are kept for long.
-
-        Batches are used in turn. So if half of a read is free, arrays of a read that was used
-        before are kept by the user, and their block may not become free for long.
-        """
-        changed = []
+        """Recycle the blocks of which all arrays were freed; note those of which some were."""
         for block in list(self._changed):
             del self._changed[block]  # first: arrays freed from now on are noted again
             if block in self._in_use:
-                block.used = [n for n, array in enumerate(block.arrays) if array() is not None]
-                if len(block.used) < len(block.arrays):
-                    changed.append(block)
-        if len(changed) > 1:  # reads in the order of use: more of the earlier ones is free
-            changed.sort(key=lambda block: len(block.used) / len(block.arrays))
-        for block in changed:
-            if read := block.read:
-                self._begun += 1
-                read.begun = read.begun or self._begun
-                self._partly[block] = None
-                if 2 * len(block.used) <= len(block.arrays):
-                    self._half = max(self._half, read.begun)
-            if not block.used:
-                self._in_use.discard(block)
-                self._partly.pop(block, None)
-                self._recycle(block)
-        for block in list(self._partly):
-            if block.read and block.read.begun < self._half:
-                del self._partly[block]  # until more of it is free
-                block.release_unused()
+                if block.used:
+                    self._partly.add(block)
+                else:
+                    self._in_use.discard(block)
+                    self._partly.discard(block)
+                    self._recycle(block)
 
     def _recycle(self, block: _Block) -> None:
         """Keep a free block for reuse, if there is room."""
@@ -392,20 +341,20 @@ def side_by_side(arrays: Sequence[NDArray[Any]]) -> NDArray[Any] | None:
     ((2, 4, 16), True)
     >>> side_by_side([np.zeros(16)])
     """
-    first: Any = arrays[0]
-    mapping = first
+    every: Sequence[Any] = arrays
+    mapping = first = every[0]
     while type(mapping) is np.ndarray:
         mapping = mapping.base
     if type(mapping) is not _Mapping or not first.flags.c_contiguous:
         return None
+    start, nbytes = first.ctypes.data, first.nbytes
     if len(arrays) == 1:
-        return first[None] if first.ctypes.data % ALIGNMENT == 0 else None
-    following = iter(mapping.arrays)
-    adjacent = (
-        first.nbytes % ALIGNMENT == 0
-        and any(array() is first for array in following)  # advances to the array after `first`
-        and all(array is next(following, lambda: None)() for array in arrays[1:])
-        and arrays[-1].shape == first.shape
+        return first[None] if start % ALIGNMENT == 0 else None
+    adjacent = nbytes % ALIGNMENT == 0 and all(
+        array.base is mapping
+        and array.shape == first.shape
+        and array.ctypes.data == start + number * nbytes
+        for number, array in enumerate(every)
     )
     return np.asarray(_Neighbours(arrays)) if adjacent else None
 

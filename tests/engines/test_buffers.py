@@ -17,7 +17,7 @@ from numpy.testing import assert_array_equal
 
 from oocdata.datasets.view import View
 from oocdata.engines import buffers
-from oocdata.engines.buffers import ALIGNMENT, Pool, Read, empty, empty_parts, side_by_side
+from oocdata.engines.buffers import ALIGNMENT, Pool, empty, empty_parts, side_by_side
 from oocdata.engines.cache import Cache
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.memory import DEFAULT_MEMORY, account, set_memory
@@ -440,20 +440,19 @@ def test_pages_of_batches_used_in_turn_are_never_returned() -> None:
             assert (whole == 7).all()
 
 
-def test_parts_of_one_read_are_freed_in_any_order() -> None:
-    """Pairs are two blocks of one read; a list drops its last part first."""
+def test_pages_beside_a_kept_batch_are_returned_before_more_memory_is_mapped() -> None:
     pool = pool_of(1 << 24)
-    read = Read()
-    first, second = (pool.empty_parts([(mmap.PAGESIZE,)] * 8, "u1", read) for _ in range(2))
+    first, second = (pool.empty_parts([(mmap.PAGESIZE,)] * 8, "u1") for _ in range(2))
     assert first[0] is not None
     first[0][...] = 7
     first[1].pop()
     second[1].clear()
-    pool._collect()
+    again = pool.empty_parts([(mmap.PAGESIZE,)] * 8, "u1")[1]  # the memory of `second`
     assert (first[0] == 7).all()
-    pool.empty_parts([(mmap.PAGESIZE,)] * 8, "u1")[1].clear()
-    pool._collect()
-    assert not first[0][-mmap.PAGESIZE :].any()  # the next read has overtaken it
+    pool.empty_parts([(mmap.PAGESIZE,)] * 8, "u1")
+    assert (first[0][: -mmap.PAGESIZE] == 7).all()
+    assert not first[0][-mmap.PAGESIZE :].any()
+    del again
 
 
 def test_reads_are_used_in_another_order_than_they_began() -> None:

@@ -204,8 +204,7 @@ class WorkerPool:
 
     def _batches(self, slot: NDArray[np.uint8], placed: list[list[SlotArray]]) -> list[Batch]:
         """Copy the batches from a slot; arrays of one leaf are adjacent, as a loader reads them."""
-        read = buffers.Read()
-        columns = (_copies(slot, column, read) for column in zip(*placed, strict=True))
+        columns = (_copies(slot, column) for column in zip(*placed, strict=True))
         return batches_of(columns, self._spec)
 
     def _done(self, worker: Process) -> None:
@@ -238,14 +237,12 @@ class WorkerPool:
         self._workers = []
 
 
-def _copies(
-    slot: NDArray[np.uint8], placed: Sequence[SlotArray], read: buffers.Read
-) -> list[NDArray[Any]]:
+def _copies(slot: NDArray[np.uint8], placed: Sequence[SlotArray]) -> list[NDArray[Any]]:
     """Return copies of the arrays of one leaf; arrays of objects came with the answer."""
     places = [place for place in placed if isinstance(place, tuple)]
     if not places:
         return [array for array in placed if isinstance(array, np.ndarray)]
-    _, arrays = buffers.empty_parts([shape for _, shape, _ in places], places[0][2], read)
+    _, arrays = buffers.empty_parts([shape for _, shape, _ in places], places[0][2])
     for array, (start, _, _) in zip(arrays, places, strict=True):
         np.copyto(array.reshape(-1).view(np.uint8), slot[start : start + array.nbytes])
     return arrays
