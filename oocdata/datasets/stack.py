@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from oocdata.datasets.dataset import Dataset
-from oocdata.datasets.stacked import Part, Stacked, outer_axes, rows_text
+from oocdata.datasets.stacked import Part, Stacked, rows_text
 from oocdata.datasets.view import View
 from oocdata.engines.dtypes import can_hold, check_dtype
 from oocdata.errors import ArgumentError
-from oocdata.index import Selection, as_array, as_axes, is_all, is_iterable, same_selection
+from oocdata.index import Selection, as_array, as_axes, is_iterable, same_selection
 
 __all__ = ["concatenate", "stack"]
 
@@ -23,7 +23,7 @@ __all__ = ["concatenate", "stack"]
 def stack(parts: Iterable[View | ArrayLike], axis: int = -1) -> View:
     """Stack arrays of the same rows along a new axis of their elements.
 
-    Neighbours that are positions of one array (``v[..., 0]``, ``v[..., 1]``) are read together.
+    Neighbours that are positions along one axis (``v[..., 0]``, ``v[..., 1]``) are read together.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def _combine(name: str, arguments: Iterable[Any], axis: int, *, new: bool) -> Vi
     if isinstance(arguments, Dataset) or not is_iterable(arguments):
         raise ArgumentError(f"`{name}` must get Views in a list; got {arguments!r}.")
     parts = _with_common_dtype(name, list(arguments))
-    views, grid, rows = _without_selection([part for part in parts if isinstance(part, View)])
+    views, rows = _without_selection([part for part in parts if isinstance(part, View)])
     ndim = max(len(part.element if isinstance(part, View) else part.shape) for part in parts) + new
     number = None if isinstance(axis, bool) else as_axes([axis], ndim)
     if number is None:
@@ -100,8 +100,8 @@ def _combine(name: str, arguments: Iterable[Any], axis: int, *, new: bool) -> Vi
         )
     unselected = iter(views)
     parts = [next(unselected) if isinstance(part, View) else part for part in parts]
-    view = View.of(Stacked(tuple(parts), number[0], new), range(len(grid)))
-    return replace(view, cuts=(*grid, *view.cuts[len(grid) :]), rows=rows)
+    stacked = Stacked(tuple(parts), number[0], new)
+    return replace(View.of(stacked, range(len(stacked.rows.axes))), rows=rows)
 
 
 def _with_common_dtype(name: str, arguments: list[Any]) -> list[Part]:
@@ -154,7 +154,7 @@ def _can_represent(dtype: np.dtype[Any], other: np.dtype[Any]) -> bool:
     return np.can_cast(other, dtype, "safe") and not rounded
 
 
-def _without_selection(views: list[View]) -> tuple[list[View], tuple[range, ...], Selection]:
+def _without_selection(views: list[View]) -> tuple[list[View], Selection]:
     """Return views without the selection of rows that they share, and the selection.
 
     Stored chunks then start at the same rows as in the whole array, so that an order can follow
@@ -162,7 +162,7 @@ def _without_selection(views: list[View]) -> tuple[list[View], tuple[range, ...]
     """
     whole = max(views, key=lambda view: len(view.axes))
     with_all_axes = [view for view in views if len(view.axes) == len(whole.axes)]
-    rows: Selection = range(prod(map(len, whole.grid)))
+    rows: Selection = range(prod(whole.sample_shape))
     if all(
         same_selection(view.rows, whole.rows) and _lengths(view) == _lengths(whole)
         for view in with_all_axes
@@ -177,7 +177,6 @@ def _without_selection(views: list[View]) -> tuple[list[View], tuple[range, ...]
                 f"{' × '.join(map(str, _lengths(whole)))}. Select after stacking."
             )
         views = [_with_all_rows(view) if view in with_all_axes else view for view in views]
-        whole = _with_all_rows(whole)
     for view in views:
         if len(view.sample_shape) != len(view.axes):
             raise ArgumentError(
@@ -185,28 +184,7 @@ def _without_selection(views: list[View]) -> tuple[list[View], tuple[range, ...]
                 f"{rows_text(view)} of {' × '.join(map(str, _lengths(view)))}. Select after "
                 "stacking."
             )
-    pairs = [
-        (view, number, axis)
-        for view in views
-        for number, axis in enumerate(outer_axes(view, whole))
-    ]
-    same_grid = all(
-        is_all(view.rows, prod(_lengths(view)))
-        and view.grid[number] == whole.grid[axis]
-        and view.source.shape[view.axes[number]] == whole.source.shape[whole.axes[axis]]
-        for view, number, axis in pairs
-    )
-    if not same_grid:
-        lengths = whole.sample_shape
-        return views, tuple(map(range, lengths)), rows if len(lengths) > 1 else range(lengths[0])
-    grid = whole.grid
-    for number, view in enumerate(views):
-        cuts = tuple(
-            range(length) if axis in view.axes else places
-            for axis, (places, length) in enumerate(zip(view.cuts, view.source.shape, strict=True))
-        )
-        views[number] = _with_all_rows(replace(view, cuts=cuts))
-    return views, grid, rows
+    return views, rows
 
 
 def _lengths(view: View) -> tuple[int, ...]:

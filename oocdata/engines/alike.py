@@ -30,8 +30,9 @@ def check_same_shape(
     ...
     oocdata.errors.MismatchedPartsError: parts must have one dtype, and one shape besides axis 0;
     they have (*, 3) float32 (1 part) and (*, 4) float32 (1 part, the first 'v'). Leave some out; or
-    fill rows up to one shape, ooc.open(…, pad=0); or open them one by one, cut them to one shape,
-    such as view[:, :8], and join them by ooc.concat. [file 'a.h5', dataset 'v']
+    fill rows up to one shape, ooc.open(…, pad=0); or open them one by one, bring them to one shape
+    and dtype, such as view[:, :8] or view.astype('f4'), and join them by ooc.concat. [file
+    'a.h5', dataset 'v']
     """
     groups: dict[tuple[Any, ...], list[int]] = {}
     for number, (shape, dtype, _, _) in enumerate(parts):
@@ -47,18 +48,11 @@ def check_same_shape(
         named = f", the first {(key or path)!r}" if numbers[0] and (key or path) else ""
         counted.append(f"({lengths}{',' if len(shape) == 1 else ''}) {dtype} ({count}{named})")
     _, _, path, key = parts[list(groups.values())[1][0]]
-    shapes, fill = {shape for shape, _ in groups}, ""
-    if len(shapes) == 1:
-        hint = "give them one dtype by `.astype`, and join them by ooc.concat"
-    elif len({len(shape) for shape in shapes}) == 1:
-        hint = "cut them to one shape, such as view[:, :8], and join them by ooc.concat"
-        fill = "fill rows up to one shape, ooc.open(…, pad=0); or "
-    else:
-        hint = "and pair rows that belong together by ooc.zip"
     raise MismatchedPartsError(
         f"parts must have one dtype, and one shape besides axis {axis}; they have "
-        f"{', '.join(counted[:-1])} and {counted[-1]}. Leave some out; or {fill}open them one by "
-        f"one, {hint}.",
+        f"{', '.join(counted[:-1])} and {counted[-1]}. Leave some out; or fill rows up to one "
+        "shape, ooc.open(…, pad=0); or open them one by one, bring them to one shape and dtype, "
+        "such as view[:, :8] or view.astype('f4'), and join them by ooc.concat.",
         path=path,
         key=key,
     )
@@ -111,8 +105,7 @@ def different_columns(arrays: Iterable[Storage]) -> str:
             return (
                 f"column {place} is {one!r} in '{first.path}' ({first.key}) and {other!r} in "
                 f"'{array.path}' ({array.key}). Open each by itself, choose its columns in one "
-                "order, and join them by ooc.concat: view[:, order], or of dense rows "
-                "view.map(lambda rows: rows[:, order]). The names are in `var`: "
+                "order, such as view[:, order], and join them by ooc.concat; read the names by "
                 "ooc.read_names(path, 'var/_index')."
             )
     return ""

@@ -104,14 +104,9 @@ def check_dtype(
     dtype('>f4')
     """
     if dtype.kind == "O":
-        what = "an array of objects. Make one of texts by array.astype(str), or of numbers."
-        if path is not None:
-            what = (
-                "an object array, which is a pickle and can't be read by row. Save it again with "
-                "a numeric dtype."
-            )
         raise UnsupportedDtypeError(
-            f"elements must be numbers, or text of a fixed size; got {what}",
+            "elements must be numbers, or text of a fixed size; got an array of objects, which a "
+            "file holds as a pickle. Make one of texts by array.astype(str), or of numbers.",
             path=path,
             key=key,
         )
@@ -127,8 +122,6 @@ def check_dtype(
             else "Save it again with a numeric dtype of at most 64 bits; a small float of "
             "ml_dtypes in a .npy is named by `dtype`, such as dtype='bfloat16'."
             if dtype in (np.dtype("V1"), np.dtype("V2"))
-            else f"Save it again as {dtype.base}, with axes of {dtype.shape} after its own."
-            if dtype.subdtype
             else "Save it again with a numeric dtype of at most 64 bits."
         )
         raise UnsupportedDtypeError(

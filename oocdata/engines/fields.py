@@ -19,7 +19,7 @@ from oocdata.engines.dtypes import check_stored, unit_of
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.mixed_shapes import RaggedPart
 from oocdata.engines.ragged_rows import RaggedRows
-from oocdata.engines.source import Boxes, Source, Storage
+from oocdata.engines.source import Boxes, Source
 from oocdata.engines.strided import Strided, contiguous_strides
 from oocdata.engines.wrapped import Relabelled
 from oocdata.errors import MissingKeyError
@@ -54,7 +54,17 @@ def field_of(source: Source, name: str) -> Source:
         raise MissingKeyError(f"rows must have the field {name!r}; they have {fields}.", **where)
     base, shape, _ = _parse(source.dtype, name)
     check_stored(base, **where)
-    described = _described(storage, name, base, shape)
+    opened = storage.opened
+    described = replace(
+        storage,
+        layout=f"{storage.layout}, field {name!r}",
+        stored_bytes=None,
+        chunks=None if storage.chunks is None else (*storage.chunks, *shape),
+        strides=None,
+        dimensions=(*storage.dimensions, *[""] * len(shape)) if storage.dimensions else (),
+        unit=unit_of(base),
+        opened=opened and {**opened, "field": [*opened.get("field", ()), name]},
+    )
     if type(source) is Concat:
         parts = [field_of(part, name) for part in source.parts]
         return source.with_parts(parts, layout=described.layout, opened=described.opened)
@@ -87,20 +97,6 @@ def _parse(dtype: np.dtype[Any], name: str) -> tuple[np.dtype[Any], tuple[int, .
     field, offset = dtype.fields[name][:2]
     base, shape = field.subdtype or (field, ())
     return base, shape, offset
-
-
-def _described(storage: Storage, name: str, base: np.dtype[Any], shape: tuple[int, ...]) -> Storage:
-    opened = storage.opened
-    return replace(
-        storage,
-        layout=f"{storage.layout}, field {name!r}",
-        stored_bytes=None,
-        chunks=None if storage.chunks is None else (*storage.chunks, *shape),
-        strides=None,
-        dimensions=(*storage.dimensions, *[""] * len(shape)) if storage.dimensions else (),
-        unit=unit_of(base),
-        opened=opened and {**opened, "field": [*opened.get("field", ()), name]},
-    )
 
 
 @dataclass(frozen=True, eq=False)

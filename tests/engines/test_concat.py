@@ -153,8 +153,8 @@ def test_parts_of_parts_are_parts() -> None:
     ("odd", "hint"),
     [
         (np.zeros((2, 3), "f8"), r"\.astype"),
-        (np.zeros((2, 4), "f4"), "cut them to one shape"),
-        (np.zeros(2, "f4"), r"ooc\.zip"),
+        (np.zeros((2, 4), "f4"), r"view\[:, :8\]"),
+        (np.zeros(2, "f4"), "Leave some out"),
     ],
     ids=["dtype", "width", "axes"],
 )

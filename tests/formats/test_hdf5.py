@@ -343,7 +343,7 @@ def test_no_array(tmp_path: Path) -> None:
         ),
         (lambda f: f.create_dataset("u", (3,), h5py.ref_dtype), "references"),
         (lambda f: f.create_dataset("u", (3,), [("a", h5py.string_dtype())]), "field must have"),
-        (lambda f: f.create_dataset("u", (3,), "(2,)f4"), r"as float32, with axes of \(2,\)"),
+        (lambda f: f.create_dataset("u", (3,), "(2,)f4"), "a numeric dtype"),
         (lambda f: f.create_dataset("u", data=np.zeros(3, "V5")), "V5"),
         (lambda f: f.create_dataset("u", data=np.zeros(3, np.longdouble)), "float128"),
         (

@@ -469,7 +469,7 @@ def test_a_file_of_no_numbers_is_a_note_among_others(tmp_path: Path) -> None:
         ("unchecked", "a.npy"), ("unchecked", "b.npy"), ("nan", "c.npy"),
     ]  # fmt: skip
     assert health.findings[1].reason == "an array must have a row axis; got a single number."
-    with pytest.raises(UnsupportedDtypeError, match="an object array"):
+    with pytest.raises(UnsupportedDtypeError, match="an array of objects"):
         check([tmp_path / "a.npy", tmp_path / "b.npy"])
     with pytest.raises(ArgumentError, match="2-dimensional"):
         check([tmp_path / "c.npy", tmp_path / "c.npy"], axis=7)
