@@ -80,14 +80,12 @@ def is_unanswered(error: Exception) -> bool:
 
 
 _MESSAGES = {
-    "PermissionDeniedError": (
-        "the store must allow the object to be read; it answered 403 (forbidden). Are the "
-        "credentials those of this bucket? For one that is public: AWS_SKIP_SIGNATURE=true, "
-        "GOOGLE_SKIP_SIGNATURE=true or AZURE_SKIP_SIGNATURE=true."
-    ),
-    "UnauthenticatedError": (
-        "the store must know who asks; it answered 401 (unauthorised). Give credentials as for "
-        "the store's own command-line tool."
+    "status code: 40[13]|PermissionDenied|Unauthenticated": (
+        "the store must give access to the object; it answered {status}. Give credentials as for "
+        "the store's own tools, those of this bucket. For one that is public set "
+        "AWS_SKIP_SIGNATURE=true, GOOGLE_SKIP_SIGNATURE=true or AZURE_SKIP_SIGNATURE=true. Where a "
+        "web server needs a login, open the file through a store that has it: "
+        "ooc.open(name, store=…)."
     ),
     _NO_RANGES.pattern: (
         "the server must answer requests for parts of a file; it sends the whole file "
@@ -96,8 +94,8 @@ _MESSAGES = {
     "^TimeoutError": (
         "the server must answer; several requests had no answer in time. Is it reachable?"
     ),
-    "^IncompleteAnswerError: (.*)": (
-        "the server must send the bytes that are asked for as they are; {0}. Does it "
+    "^IncompleteAnswerError": (
+        "the server must send the bytes that are asked for as they are; {text}. Does it "
         "compress what it sends (Content-Encoding)? Have it not do so."
     ),
     r"InvalidCertificate\(\s*(\w+)": (
@@ -111,8 +109,19 @@ _MESSAGES = {
         "the server must send the object; it answered with a redirect that can't be followed. "
         "Give the address that it leads to; for S3, set AWS_REGION to the region of the bucket."
     ),
+    rf"status code: (?:{_TEMPORARY.pattern})": (
+        "the server must send the object; it answered {status}. Try again later."
+    ),
+    "status code": (
+        "the server must send the object; it answered {status}. Is this the address of the file "
+        "itself, and not of a page or a service?"
+    ),
+    "": (
+        "the store must send the object; the client says: {text}. Is the address right, and the "
+        "server reachable?"
+    ),
 }
-"""Patterns in the name and text of an error of the client, and the message that each gets."""
+"""Patterns in the name and text of an error of the client, and the message for the first match."""
 
 
 def to_source_error(error: Exception, url: str, tag: str = "") -> SourceError:
@@ -121,34 +130,18 @@ def to_source_error(error: Exception, url: str, tag: str = "") -> SourceError:
     `tag` is the version that was asked for, if any.
     """
     name, found = type(error).__name__, _STATUS.search(str(error))
-    status, code = (found[1].replace(" ", " (", 1) + ")", found[2]) if found else ("", "")
     # The client calls 405 of a web server "not found" too: then a chunk would count as absent.
-    is_missing = isinstance(error, FileNotFoundError) and code in ("", "404")
+    is_missing = isinstance(error, FileNotFoundError) and (found is None or found[2] == "404")
     if is_missing or _NOT_A_FOLDER in str(error):
         return MissingFileError("the object must exist; the store has none of this name.", path=url)
     if name == "PreconditionError" and tag:
         return SourceError(CHANGED, path=url)
-    matches = (
-        (re.search(pattern, f"{name}: {error}"), text) for pattern, text in _MESSAGES.items()
+    message, match = next(
+        (text, match)
+        for pattern, text in _MESSAGES.items()
+        if (match := re.search(pattern, f"{name}: {error}"))
     )
-    matched = next(((match, text) for match, text in matches if match), None)
-    if code in ("401", "403") and url.startswith("http"):
-        message = (
-            f"the server must let anyone read the file; it answered {status}. No credentials are "
-            "sent to a plain web server. Where a login is needed, open the file through a store "
-            "that has it: ooc.open(name, store=…)."
-        )
-    elif matched is not None:
-        message = matched[1].format(*matched[0].groups())
-    elif code:
-        hint = "Is this the address of the file itself, and not of a page or a service?"
-        hint = "Try again later." if is_temporary(error) else hint
-        message = f"the server must send the object; it answered {status}. {hint}"
-    else:
-        text = _ADDRESS.sub("…", str(error).split("\n")[0])  # an address may have a signature
-        message = (
-            f"the store must send the object; the client says: {text[:200]}. Is the address right, "
-            "and the server reachable?"
-        )
+    status = "401 or 403" if found is None else f"{found[1].replace(' ', ' (', 1)})"
+    text = _ADDRESS.sub("…", str(error).split("\n")[0])[:200]  # an address may have a signature
     kind = ForbiddenError if name == "PermissionDeniedError" else SourceError
-    return kind(message, path=url)
+    return kind(message.format(*match.groups(), status=status, text=text), path=url)
