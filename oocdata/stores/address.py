@@ -12,7 +12,6 @@ import importlib
 import os
 import re
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
@@ -22,6 +21,7 @@ from urllib.parse import quote, unquote, urlsplit
 from oocdata.errors import ArgumentError, SourceError, UnknownFormatError, needed
 from oocdata.stores.answers import to_source_error
 from oocdata.stores.user_stores import FsspecClient, is_user_store, user_store_client
+from oocdata.threads import Threads, in_order
 
 __all__ = ["Address", "client", "list_names", "matching", "obstore"]
 
@@ -193,13 +193,13 @@ def matching(url: str) -> list[str]:
             matches = [one / step for one in matches]
             continue
         # Plain steps after a pattern are looked up too: not every folder has them.
-        with ThreadPoolExecutor(_LISTINGS) as threads:
-            below = threads.map(lambda one: list(list_names(one)), matches)
-            matches = [
-                one / name
-                for one, names in zip(matches, below, strict=True)
-                for name in _match(names, step, is_last=number == len(steps) - 1)
-            ]
+        threads = Threads(_LISTINGS, "oocdata-list")
+        below = in_order(threads, lambda one: list(list_names(one)), matches, _LISTINGS)
+        matches = [
+            one / name
+            for one, names in zip(matches, below, strict=True)
+            for name in _match(names, step, is_last=number == len(steps) - 1)
+        ]
     return [one.url for one in matches]
 
 

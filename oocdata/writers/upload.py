@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from typing import Any, ClassVar, Literal
 
@@ -22,6 +22,7 @@ from oocdata.errors import ArgumentError, SourceError
 from oocdata.stores.address import Address, client, obstore
 from oocdata.stores.answers import Answer, to_source_error
 from oocdata.stores.versions import fetch_small
+from oocdata.threads import Threads
 from oocdata.writers.codec import Format
 from oocdata.writers.disk import PARTIAL, empty_folder, remove_folder
 from oocdata.writers.storage import Place
@@ -156,32 +157,46 @@ class _Uploaded(ZarrStorage):
             raise SourceError("the store must hold the uploaded part; it holds none of it")
         super().__init__(target, path, done=done)
         self._address = address
-        self._pool = ThreadPoolExecutor(_MOST_PUTS, "oocdata-put")
-        self._puts: list[Future[None]] = []
+        self._threads = Threads(_MOST_PUTS, "oocdata-put")
+        self._puts: list[Callable[[], None]] = []
+        self._error: Exception | None = None
 
     def write(self, first: int, values: NDArray[Any]) -> None:
         """Start to upload every chunk or shard of rows, and wait for those of earlier rows."""
-        earlier, self._puts = self._puts, []
+        earlier = len(self._puts)
         super().write(first, values)
-        for put in earlier:
-            put.result()
+        self._wait(earlier)
 
     def _store(self, place: Place, pieces: Iterable[Any]) -> None:
         """Start to upload a chunk or a shard."""
         data = b"".join(pieces)
         address = self._address / "/".join(("c", *map(str, place)))
-        self._puts.append(self._pool.submit(_put, address, data))
+        self._puts.append(self._threads.begin(partial(self._upload, address, data)))
+
+    def _upload(self, address: Address, data: bytes) -> None:
+        try:
+            _put(address, data)
+        except Exception as error:  # raised where the upload is waited for
+            self._error = error
+
+    def _wait(self, number: int) -> None:
+        """Wait for the first uploads; raise the error of one that failed."""
+        for _ in range(number):
+            self._puts[0]()
+            del self._puts[0]  # only now: after Ctrl-C, `abandon` waits for it
+        if self._error is not None:
+            raise self._error
 
     def save(self) -> None:
         """Wait until the store has every object."""
-        puts, self._puts = self._puts, []
-        for put in puts:
-            put.result()
+        self._wait(len(self._puts))
 
     def abandon(self) -> None:
-        """End the threads."""
+        """Wait until no upload is in flight, and end the threads."""
         super().abandon()
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        while self._puts:
+            self._puts.pop()()
+        self._threads.close()
 
 
 def _exists(address: Address) -> bool:
@@ -220,13 +235,5 @@ def _write(method: str, address: Address, *arguments: Any, **options: Any) -> No
     """Call a function of obstore that writes to the store of an address."""
     try:
         getattr(obstore(), method)(client(address.root, writes=True), *arguments, **options)
-    except Exception as error:
-        kind = type(error).__name__
-        if kind not in ("PermissionDeniedError", "UnauthenticatedError"):
-            raise to_source_error(error, address.url) from None
-        raise SourceError(
-            "the store must allow objects to be written; it answered "
-            f"{'403 (forbidden)' if kind[0] == 'P' else '401 (unauthorised)'}. Are the credentials "
-            "those of this bucket?",
-            path=address.url,
-        ) from None
+    except Exception as error:  # as in `_objects`
+        raise to_source_error(error, address.url) from None
