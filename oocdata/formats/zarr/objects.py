@@ -128,16 +128,12 @@ class Objects:
 
     def note(self, numbers: Iterable[int]) -> None:
         """Record the unknown versions of objects, before they are read."""
-        if self.versions is not None:
-            for number in numbers:
-                if self.versions[number] == _UNKNOWN:
-                    self.versions[number] = self._version(number)
+        self.compare(number for number in numbers if self.known(number) == _UNKNOWN)
 
     def compare(self, numbers: Iterable[int]) -> None:
         """Raise if an object, after it was read, is not the version that was recorded."""
-        if self.versions is not None:
-            for number in numbers:
-                self.expect(number, self._version(number))
+        for number in numbers:
+            self.expect(number, self._version(number))
 
     def expect(self, number: int, version: int) -> None:
         """Raise if the version of an object is not the one that was recorded first."""

@@ -27,7 +27,7 @@ from oocdata.errors import DamagedChunkError, SourceError
 from oocdata.formats.patterns import Missing
 from oocdata.formats.zarr.objects import Objects
 from oocdata.formats.zarr.readers import ZarrReader
-from oocdata.formats.zarr.store import Status, Store
+from oocdata.formats.zarr.store import Store
 from oocdata.memory import scratch_share
 from oocdata.stores.address import Address, list_names
 from oocdata.stores.answers import Answer, ForbiddenError
@@ -75,20 +75,10 @@ class Remote(Store):
             raise forbidden
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> bytes | None:
-        """Return the bytes of a metadata file, or a part of another object."""
-        if not start and stop is None:
-            self.prefetch([name])
-            found = self._metadata[name]
-        else:
-            address = self.address / name
-            found = link().start(lambda: link().get(address, start, stop, missing_ok=True)).result()
-        return None if found is None else bytes(found.data)
-
-    def status(self, name: str) -> Status | None:
-        """Return the length of an object; None if there is none."""
-        address = self.address / name
-        found = link().start(lambda: link().get(address, 0, 1, missing_ok=True)).result()
-        return None if found is None else Status(found.nbytes, 1)
+        """Return the bytes of a metadata file, or a part of them."""
+        self.prefetch([name])
+        found = self._metadata[name]
+        return None if found is None else bytes(found.data)[start:stop]
 
     def file(self, name: str) -> Version | None:
         """Return the version of a metadata file."""

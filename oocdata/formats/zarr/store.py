@@ -10,7 +10,7 @@ import os
 import zipfile
 import zlib
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import Any, NamedTuple
 
 from oocdata.engines.files import FileVersion, OpenFile, Version, read_whole, version_number
@@ -89,37 +89,33 @@ class Folder(Store):
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> bytes | None:
         """Return the bytes of a file, or a part of them."""
-        try:
-            with open(f"{self.path}/{name}", "rb") as file:
-                if start < 0:
-                    start = max(0, os.fstat(file.fileno()).st_size + start)
-                file.seek(start)
-                return file.read(None if stop is None else stop - start)
-        except _NO_FILE:
-            return None
+        with suppress(*_NO_FILE), open(f"{self.path}/{name}", "rb") as file:
+            if start < 0:
+                start = max(0, os.fstat(file.fileno()).st_size + start)
+            file.seek(start)
+            return file.read(None if stop is None else stop - start)
+        return None
 
     def fetch(self, name: str) -> tuple[Any, Status] | None:
         """Return the bytes of a file and its status."""
-        try:
+        with suppress(MissingFileError):
             data, version = read_whole(f"{self.path}/{name}")
-        except MissingFileError:
-            return None
-        return data, Status(len(data), version)
+            return data, Status(len(data), version)
+        return None
 
     def locate(self, name: str) -> tuple[OpenFile, int, int] | None:
         """Return the file of an object."""
-        try:
+        with suppress(FileNotFoundError, NotADirectoryError):
             version = FileVersion.of(f"{self.path}/{name}")
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        return OpenFile(version), 0, version.nbytes
+            return OpenFile(version), 0, version.nbytes
+        return None
 
     def status(self, name: str) -> Status | None:
         """Return size and version of an object's file."""
-        try:
-            return _status(os.stat(f"{self.path}/{name}"))
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+        with suppress(FileNotFoundError, NotADirectoryError):
+            found = os.stat(f"{self.path}/{name}")
+            return Status(found.st_size, version_number(found))
+        return None
 
     def file(self, name: str) -> FileVersion | None:
         """Return the version of an object's file."""
@@ -127,11 +123,12 @@ class Folder(Store):
 
     def folders(self, key: str) -> list[str] | None:
         """Return the names of the folders in a folder; none if it does not exist."""
-        try:
-            with os.scandir(os.path.join(self.path, key)) as entries:
-                return [entry.name for entry in entries if entry.is_dir() and entry.name[0] != "."]
-        except (FileNotFoundError, NotADirectoryError):
-            return []
+        with (
+            suppress(FileNotFoundError, NotADirectoryError),
+            os.scandir(os.path.join(self.path, key)) as entries,
+        ):
+            return [entry.name for entry in entries if entry.is_dir() and entry.name[0] != "."]
+        return []
 
 
 class Archive(Store):
@@ -219,10 +216,6 @@ def no_writer_warnings() -> AbstractContextManager[None]:
 def join(*parts: str) -> str:
     """Join the nonempty parts of an object's name."""
     return "/".join(part for part in parts if part)
-
-
-def _status(found: os.stat_result) -> Status:
-    return Status(found.st_size, version_number(found))
 
 
 def store_of(path: str) -> Store:

@@ -11,7 +11,7 @@ from zarr.core.sync import sync
 from zarr.storage import MemoryStore
 
 from oocdata.errors import UnknownFormatError
-from oocdata.formats.zarr.store import Status, Store, no_writer_warnings
+from oocdata.formats.zarr.store import Store, no_writer_warnings
 
 __all__ = ["UserStore"]
 
@@ -46,13 +46,6 @@ class UserStore(Store):
             request = RangeByteRequest(start, stop)
         found = sync(self.array.store.get(name, default_buffer_prototype(), request))
         return None if found is None else found.to_bytes()
-
-    def status(self, name: str) -> Status | None:
-        """Return the status of an object, with a size only where that is cheap to get."""
-        if self.listable:
-            return super().status(name)
-        # Getting the size may read the object; 1 byte passes every check that needs no size.
-        return Status(1, 1) if sync(self.array.store.exists(name)) else None
 
     def check(self, shape: tuple[int, ...]) -> None:
         """Raise if the user has changed the shape of the array."""
