@@ -177,16 +177,12 @@ class MetadataStream(ObjectStream):
 
     def _fetched(self, ranges: dict[int, int]) -> dict[int, bytes]:
         """Return bytes by address, fetching those that are not in memory; none if that fails."""
-        lengths_at = dict(sorted(ranges.items())[:_MOST_PIECES])
+        each = sorted(ranges.items())[:_MOST_PIECES]
+        ends = np.cumsum([length for _, length in each])
+        # As many as stay cached until HDF5 reads them.
+        lengths_at = dict(each[: ends.searchsorted(CACHE_BYTES // 2, side="right")])
         pieces = {at: self.file.part(at, n, fetch=False) for at, n in lengths_at.items()}
         absent = {at: n for at, n in lengths_at.items() if not pieces[at]}
-        ends = np.cumsum(list(absent.values()))
-        for at in list(absent)[int(ends.searchsorted(CACHE_BYTES // 2, side="right")) :]:
-            del (
-                absent[at],
-                pieces[at],
-                lengths_at[at],
-            )  # too many to stay cached until HDF5 reads them
         self._followed.update(lengths_at)
         if absent:
             lengths = np.array(list(absent.values()), np.int64)
