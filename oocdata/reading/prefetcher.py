@@ -47,7 +47,6 @@ class Prefetcher:
         self._next = self._first = number
         self._may_run_ahead = threading.Event()
         self._requested: dict[int, Future[ExitStack]] = {}
-        self._lookups, self._finished = 0, list[ExitStack]()
         self._links: Sequence[Link] = ()
         self._closed = False
         self._planned = PlannedCache(cache_share(), cache.listed())
@@ -71,26 +70,10 @@ class Prefetcher:
             if request is None:
                 raise CancelledError
             stack = request.result()  # another thread may be about to send the request
-            try:
+            with stack:
                 yield
-            finally:
-                self._close_finished(stack)
         finally:
             self._may_run_ahead.set()
-
-    def _close_finished(self, *read: ExitStack) -> None:
-        """Close the requests of runs that were read, unless a thread is looking up later requests.
-
-        That thread may have found a chunk neither in the cache, because it was not decoded yet, nor
-        among the requests, because they were closed meanwhile: it would fetch the chunk again.
-        """
-        with self._lock:
-            self._finished += read
-            if self._lookups:
-                return
-            closing, self._finished = self._finished, []
-        for stack in closing:
-            stack.close()
 
     def _request(self, upto: int) -> None:
         """Request runs up to `upto`, and later ones while there is room."""
@@ -104,7 +87,6 @@ class Prefetcher:
                 if self._closed or not room or number >= farthest:
                     break
                 self._next += self._every
-                self._lookups += 1
                 request = self._requested[number] = Future()
             stack = ExitStack()
             try:
@@ -116,9 +98,6 @@ class Prefetcher:
                 request.set_result(stack)
             except BaseException as error:  # is raised to the thread that reads that run
                 request.set_exception(error)
-            with self._lock:
-                self._lookups -= 1
-            self._close_finished()
         if self._closed:  # `close` may have missed the run that was just added
             self.close()
 
