@@ -264,9 +264,7 @@ class Bounded(MultiArrayView):
         """Return the length of each row; reads all lengths."""
         return np.asarray(_same_rows(self, RowLengths(self.source.rows)))
 
-    def read_batches(
-        self, members: Sequence[tuple[Any, Ints]], lengths: list[int]
-    ) -> list[Any]:
+    def read_batches(self, members: Sequence[tuple[Any, Ints]], lengths: list[int]) -> list[Any]:
         """Return each batch, padded to the smallest length that holds its rows."""
         located = locate(*((row.source.rows, row.origins[:, 0], at) for row, at in members))
         row_lengths = np.split(located.lengths, np.cumsum(lengths[:-1]))
