@@ -32,8 +32,6 @@ class JoinedParts(Keyed):
     axis : int
     unit : int
         Each part begins at a multiple of it: the length of a chunk, or 1.
-    steps : ndarray of int64, shape (parts,), or None
-        Lengths of the stored chunks along the axis, if they differ; each part is then one chunk.
 
     Examples
     --------
@@ -46,10 +44,9 @@ class JoinedParts(Keyed):
     lengths: Ints = field(repr=False)
     axis: int
     unit: int
-    steps: Ints | None = field(default=None, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return JoinedParts, (self.keys, self.lengths, self.axis, self.unit, self.steps)
+        return JoinedParts, (self.keys, self.lengths, self.axis, self.unit)
 
     @cached_property
     def _key(self) -> tuple[object, ...]:

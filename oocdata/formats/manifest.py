@@ -22,7 +22,8 @@ long on rows of 60 KB.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -31,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.engines.source import Source
-from oocdata.errors import ManifestError, MissingFileError, SourceError, UnsupportedDtypeError
+from oocdata.errors import ManifestError, MissingFileError, UnsupportedDtypeError
 from oocdata.formats.npz import NpzTree
 from oocdata.index import as_count
 
@@ -105,43 +106,32 @@ class Manifest:
         import json
         import zipfile  # not for `import oocdata`
 
-        try:
-            with zipfile.ZipFile(path) as archive:
-                content = json.loads(archive.read("manifest.json"))
+        with _damage(path), zipfile.ZipFile(path) as archive:
+            content = json.loads(archive.read("manifest.json"))
             if content["format"] != FORMAT or content["checksum"] != CHECKSUM:
                 raise ValueError(f"it has format {content['format']!r}, {content['checksum']!r}")
             datasets = tuple(_checked(**entry) for entry in content["datasets"])
             return cls(path, content["name"], datasets)
-        # A damaged archive may raise anything: struct.error, UnicodeDecodeError, zlib.error, …
-        except Exception as error:
-            raise _unreadable(path, error) from error
 
     def check_whole(self) -> None:
         """Raise if a table is damaged, according to the CRC-32 of each member."""
         import zipfile
 
-        try:
-            with zipfile.ZipFile(self.path) as archive:
-                damaged = archive.testzip()
-        except Exception as error:  # as in `read`
-            raise _unreadable(self.path, error) from error
-        if damaged is not None:
-            raise _unreadable(self.path, f"its member {damaged!r} fails its CRC-32")
+        with _damage(self.path), zipfile.ZipFile(self.path) as archive:
+            damaged = archive.testzip()
+            if damaged is not None:
+                raise ValueError(f"its member {damaged!r} fails its CRC-32")
         for rows in self.datasets:
             self.table(rows.member)
 
     def table(self, member: str) -> Source:
         """Open a table of checksums, shape ``(n,)`` uint64; reads its header only."""
-        try:
+        with _damage(self.path):
             with NpzTree(self.path) as tables:
                 table = tables.open(member)
-        except MissingFileError:
-            raise
-        except SourceError as error:
-            raise _unreadable(self.path, error) from error
-        if table.dtype != np.uint64 or len(table.shape) != 1:
-            raise _unreadable(self.path, f"{member} holds {table.dtype} of shape {table.shape}")
-        return table
+            if table.dtype != np.uint64 or len(table.shape) != 1:
+                raise ValueError(f"{member} holds {table.dtype} of shape {table.shape}")
+            return table
 
     def dataset(self, key: str | None) -> RowChecksums:
         """Return the checksums of a key; or the only ones, if either has no key."""
@@ -183,12 +173,22 @@ def manifest_path(target: str) -> str:
     return target.rstrip("/") + _SUFFIX
 
 
-def _unreadable(path: str, reason: object) -> ManifestError:
-    return ManifestError(
-        f"the manifest must be readable; {reason}. It is damaged or none: write it anew from data "
-        "that you trust.",
-        path=path,
-    )
+@contextmanager
+def _damage(path: str) -> Iterator[None]:
+    """Raise any error in the block as that of a damaged manifest.
+
+    A damaged archive may raise anything: struct.error, UnicodeDecodeError, zlib.error, …
+    """
+    try:
+        yield
+    except MissingFileError:
+        raise
+    except Exception as error:
+        raise ManifestError(
+            f"the manifest must be readable; {error}. It is damaged or none: write it anew from "
+            "data that you trust.",
+            path=path,
+        ) from error
 
 
 def unit_rows(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:

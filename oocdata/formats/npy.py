@@ -28,6 +28,7 @@ from oocdata.errors import (
     TrailingBytesError,
     TruncatedFileError,
     UnknownFormatError,
+    error_location,
 )
 from oocdata.formats.paths import file_of, open_stream, store_error_in, version_of
 from oocdata.index import as_count
@@ -44,10 +45,9 @@ def open_npy(
     ``whole=False``, the file may be shorter or longer than its header says. `dtype` names the
     ml_dtypes float whose elements NumPy has saved as raw bytes.
     """
-    with open_stream(path) as (file, version):
-        shape, fortran, stored = read_header(file, path, None)
+    with open_stream(path) as (file, version), error_location(path):
+        shape, fortran, stored = read_header(file)
         offset = file.tell()
-    nbytes = version.nbytes - offset
     reopen: dict[str, Any] = {"target": version.path}
     if dtype is not None:
         small_float = _dtype_of(dtype)
@@ -59,6 +59,7 @@ def open_npy(
             )
         stored, reopen["dtype"] = small_float, small_float.name
     storage = Storage(".npy", version.path, opened=reopen)
+    nbytes = version.nbytes - offset
     return strided(version, shape, stored, fortran, offset, nbytes, axis, storage, whole)
 
 
@@ -83,8 +84,7 @@ def open_raw(
     One entry of `shape` may be -1 and is computed from the length of the file. Unless `whole` is
     False, dtype, shape and offset must account for every byte of the file.
     """
-    version = version_of(path)
-    stored = _dtype_of(dtype)
+    version, stored = version_of(path), _dtype_of(dtype)
     dtypes.check_stored(stored, path)
     start = as_count("offset", offset, at_least=0)
     nbytes = version.nbytes - start
@@ -97,15 +97,19 @@ def open_raw(
         lengths = [operator.index(length) for length in shape]
     except TypeError:
         lengths = [-2]  # refused below
-    if lengths.count(-1) > 1 or any(length < -1 for length in lengths):
+    if lengths.count(-1) > 1 or min(lengths, default=0) < -1:
         raise ArgumentError(
             f"`shape` must be whole numbers from 0, at most one of them -1; got {shape!r}."
         )
     if -1 in lengths:
         known = prod(length for length in lengths if length != -1) * stored.itemsize
         lengths[lengths.index(-1)] = max(0, nbytes) // known if known else 0
-    reopen: dict[str, Any] = {"target": version.path, "shape": lengths, "offset": start}
-    reopen["dtype"] = dtypes.described_dtype(stored)
+    reopen = {
+        "target": version.path,
+        "shape": lengths,
+        "offset": start,
+        "dtype": dtypes.described_dtype(stored),
+    }
     storage = Storage("raw", version.path, opened=reopen)
     return strided(version, tuple(lengths), stored, False, start, nbytes, axis, storage, whole)
 
@@ -121,7 +125,7 @@ def as_fields(dtype: Any) -> Any:
 
 
 def read_header(
-    file: IO[bytes], path: str, key: str | None
+    file: IO[bytes], key: str | None = None
 ) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """Read a ``.npy`` header; return shape, whether in Fortran order, and dtype."""
     try:
@@ -140,7 +144,7 @@ def read_header(
             raise ValueError(f"its shape is {shape}")
     except Exception as error:  # the header is parsed as Python, which may raise anything
         raise store_error_in(error) or UnknownFormatError(
-            f"the .npy header must be readable; {error}.", path=path, key=key
+            f"the .npy header must be readable; {error}.", key=key
         ) from error
     return shape, fortran, dtype
 
@@ -166,13 +170,26 @@ def strided(
     whole: bool = True,
 ) -> Strided:
     """Return the source of a contiguous array; `nbytes` are there from byte `offset` on."""
-    stored = _checked(dtype, shape, nbytes, storage, whole)
+    with error_location(storage.path, storage.key):
+        stored = dtypes.check_stored(dtype, storage.path)
+        needed = prod(shape) * stored.itemsize
+        expected = f"{needed} bytes of numbers (shape {shape}, {stored.str})"
+        if whole and nbytes < needed:
+            raise TruncatedFileError(
+                f"the file must hold {expected}; got {nbytes}. It was cut short, or its writer is "
+                "not done."
+            )
+        if whole and nbytes > needed:
+            raise TrailingBytesError(
+                f"the file must end after {expected}; got {nbytes - needed} more. The shape is "
+                "wrong, or something was appended."
+            )
     strides = contiguous_strides(shape, stored.itemsize, fortran=fortran)
     storage = replace(
         storage,
         layout=f"contiguous, {'Fortran' if fortran and len(shape) > 1 else 'C'} order",
         codec="none",
-        stored_bytes=prod(shape) * stored.itemsize,
+        stored_bytes=needed,
         reading="each box by its byte offsets, straight into the batch",
         strides=strides,
         unit=dtypes.unit_of(dtype),
@@ -180,30 +197,3 @@ def strided(
     )
     (rows,) = axis_numbers(axis, len(shape), storage) if shape else (0,)
     return Strided(file_of(version), stored, shape, strides, offset, storage, axis=rows)
-
-
-def _checked(
-    dtype: np.dtype[Any],
-    shape: tuple[int, ...],
-    nbytes: int,
-    storage: Storage,
-    whole: bool = True,
-) -> np.dtype[Any]:
-    """Return the dtype; raise if an array of dtype and shape has not exactly `nbytes` bytes."""
-    location: Any = {"path": storage.path, "key": storage.key}
-    stored = dtypes.check_stored(dtype, **location)
-    needed = prod(shape) * stored.itemsize
-    expected = f"{needed} bytes of numbers (shape {shape}, {stored.str})"
-    if whole and nbytes < needed:
-        raise TruncatedFileError(
-            f"the file must hold {expected}; got {nbytes}. It was cut short, or its writer is not "
-            "done.",
-            **location,
-        )
-    if whole and nbytes > needed:
-        raise TrailingBytesError(
-            f"the file must end after {expected}; got {nbytes - needed} more. "
-            "The shape is wrong, or something was appended.",
-            **location,
-        )
-    return stored

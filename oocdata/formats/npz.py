@@ -30,13 +30,14 @@ class NpzTree(Tree):
     """
 
     def __enter__(self) -> Self:
+        super().__enter__()
         opened = self._opened.enter_context
         self._file, self._version = opened(open_stream(self.path))
         try:
             self._archive = opened(zipfile.ZipFile(self._file))
         except zipfile.BadZipFile as error:
             raise store_error_in(error) or UnknownFormatError(
-                f"an .npz must be a ZIP archive; {error}. Was it cut short?", path=self.path
+                f"an .npz must be a ZIP archive; {error}. Was it cut short?"
             ) from error
         return self
 
@@ -55,21 +56,19 @@ class NpzTree(Tree):
             stream = self._archive.open(f"{member}.npy")
         except Exception as error:  # damaged, encrypted, or of an unknown method
             raise store_error_in(error) or UnknownFormatError(
-                f"a member of an .npz must be readable; {error}.", path=self.path, key=member
+                f"a member of an .npz must be readable; {error}.", key=member
             ) from error
-        shape, _, dtype = read_header(stream, self.path, member)
+        shape, _, dtype = read_header(stream, member)
         return Array(shape, dtype)
 
     def open_array(self, name: str, axis: int | str) -> Source:
         """Open a member; see `Tree`."""
-        path, name, file, version = self.path, str(self.look(name)), self._file, self._version
+        name, file, version = str(self.look(name)), self._file, self._version
         member = self._archive.getinfo(f"{name}.npy")
         file.seek(member.header_offset)
         local = file.read(30)
         if len(local) < 30 or local[:4] != b"PK\x03\x04":
-            raise UnknownFormatError(
-                "an .npz member must start with a ZIP local header.", path=path, key=name
-            )
+            raise UnknownFormatError("an .npz member must start with a ZIP local header.", key=name)
         # Lengths of the name and of the extra field. NumPy pads the local extra field, so it may be
         # longer than the one in the central directory.
         lengths = [int.from_bytes(local[at : at + 2], "little") for at in (26, 28)]
@@ -77,7 +76,7 @@ class NpzTree(Tree):
         if member.compress_type != zipfile.ZIP_STORED:
             return _unpacked(member, version, name, axis)
         file.seek(start)
-        shape, fortran, dtype = read_header(file, path, name)
+        shape, fortran, dtype = read_header(file, name)
         offset = file.tell()
         nbytes = min(member.file_size, version.nbytes - start) - (offset - start)
         reopen = {"target": version.path, "key": name}
@@ -91,7 +90,6 @@ def _unpacked(member: zipfile.ZipInfo, version: Version, name: str, axis: int | 
         raise UnknownFormatError(
             "a member of an .npz at a URL must not be compressed, so that rows have addresses; "
             "this one is. Copy the file to a disk, or write it by numpy.savez.",
-            path=version.path,
             key=name,
         )
     with error_location(version.path, name):

@@ -27,6 +27,7 @@ from oocdata.errors import (
     MissingFileError,
     SourceError,
     UnknownFormatError,
+    error_location,
 )
 from oocdata.formats import memory, npy
 from oocdata.formats.options import Options
@@ -36,13 +37,22 @@ from oocdata.formats.recognising import Format, format_of, is_folder, picture_fo
 from oocdata.index import as_count, as_path
 
 if TYPE_CHECKING:
-    from oocdata.formats.pictures import Pictures
     from oocdata.formats.tree import Tree
 
 __all__ = [
     "Axis", "Format", "Missing", "files_matching", "format_of", "list_datasets", "local_path",
     "open_source", "tree_of",
 ]  # fmt: skip
+
+_ACCEPTED: dict[str, tuple[str, ...]] = {
+    "raw binary": ("dtype", "shape", "offset"), "npy": ("dtype",), "npz": (), "picture": (),
+    "text": ("format",), "tfrecord": ("format",), "hdf5": ("missing", "external"),
+    "zarr": ("missing",),
+}  # fmt: skip
+"""Options that each format accepts."""
+
+_NAMED = ("npz", "hdf5", "zarr")
+"""Formats of several arrays, which have names."""
 
 
 def open_source(
@@ -82,15 +92,15 @@ def _open_looked_up(target: Any, options: Options, cache: str | None = None) -> 
 
 def _open_any(target: Any, options: Options) -> Source:
     """Open a path, a list or an object, and apply the options that change its rows."""
+    if isinstance(target, str | os.PathLike):
+        target = local_path(os.fspath(target))
+        target = files_matching(target) or target
     if isinstance(target, list | tuple):
-        files = _picture_files(target, options.pictures)
+        files = _picture_files(target, damaged=options.pictures is not None)
         if files:
             return _rows(_open_pictures(files, options), options)
         return _open_parts(target, options)
-    path = local_path(os.fspath(target)) if isinstance(target, str | os.PathLike) else None
-    matched = None if path is None else files_matching(path)
-    if matched is not None:
-        return _open_looked_up(matched, options)
+    path: str | None = target if isinstance(target, str) else None
     if options.verify is not None and options.verify is not False:
         from oocdata.formats.verified import manifest_of  # not for `import oocdata`
 
@@ -98,7 +108,8 @@ def _open_any(target: Any, options: Options) -> Source:
     if path is None:
         return _rows(_open_object(target, options), options)
     try:
-        return _open_path(path, options)
+        with error_location(path):
+            return _open_path(path, options)
     except SourceError:
         raise
     except OSError as error:
@@ -113,8 +124,7 @@ def files_matching(path: str) -> list[str] | None:
         if "**" in path:
             raise ArgumentError(
                 "`target` must not have ** at a URL, where patterns match within a step of the "
-                f"name; got {path!r}. Give a pattern for each depth: [{path.replace('**/', '')!r}, "
-                f"{path.replace('**', '*')!r}]."
+                f"name; got {path!r}. Give a list with a pattern for each depth."
             )
         from oocdata.stores.address import matching  # not for `import oocdata`
 
@@ -126,104 +136,6 @@ def files_matching(path: str) -> list[str] | None:
     if not names:
         raise MissingFileError("a glob must match at least one file; got none.", path=path)
     return sorted(names, key=lambda name: (natural_key(name), name))
-
-
-def _picture_files(parts: Sequence[Any], pictures: Pictures | None) -> list[str]:
-    """Return the files that paths and globs name if they are pictures, else an empty list.
-
-    Only the first file is inspected. If `pictures` is given, a file of unknown format counts as a
-    damaged picture.
-    """
-    if not all(isinstance(part, str | os.PathLike) for part in parts):
-        return []
-    paths = (local_path(os.fspath(part)) for part in parts)
-    files = [file for path in paths for file in (files_matching(path) or [path])]
-    if not files or not os.path.isfile(files[0]):
-        return []
-    if pictures is None:
-        with open(files[0], "rb") as first:
-            return files if picture_format(first.read(16)) else []
-    try:
-        return files if format_of(files[0]) == "picture" else []
-    except UnknownFormatError:
-        return files
-
-
-def _open_pictures(files: list[str], options: Options) -> Source:
-    options.refuse_key("pictures")
-    accepted = options.only(f"'{files[0]}', a picture file")
-    if options.verify and len(files) > 1:
-        raise ArgumentError(f"`verify` must be left out for pictures; got {options.verify!r}.")
-    from oocdata.formats.pictures import open_pictures  # not for `import oocdata`
-
-    return open_pictures(files, options.pictures, axis=accepted["axis"])
-
-
-def _rows(source: Source, options: Options, path: str | None = None) -> Source:
-    """Apply the options `pad`, `verify`, `field`, `decode` and `pictures` to a source.
-
-    `path` is that of the source's file.
-    """
-    if options.pad is not None and is_ragged(source):
-        storage = source.storage()
-        changes = {"path": storage.path, "key": storage.key, "opened": storage.opened}
-        source = join_parts([source], 0, options.pad, changes)
-    if options.manifest is not None:
-        from oocdata.formats.verified import verified  # not for `import oocdata`
-
-        (axis,) = axis_numbers(options.axis, len(source.shape), source.storage())
-        source = verified(source, options.manifest, path=path, axis=axis)
-    field = options.field
-    names = (field,) if isinstance(field, str) else field
-    if not isinstance(names, tuple | list) or not all(isinstance(name, str) for name in names):
-        raise ArgumentError(f"`field` must be a name, or one of a field of a field; got {field!r}.")
-    for name in names:
-        source = field_of(source, name)
-    if options.decode:
-        from oocdata.formats.packing import decoded  # not for `import oocdata`
-
-        source = decoded(source)
-    if options.pictures is None or source.storage().row_files:  # picture files are decoded
-        return source
-    from oocdata.formats.pictures import open_picture_rows  # not for `import oocdata`
-
-    return open_picture_rows(source, options.pictures, axis=options.axis)
-
-
-_ACCEPTED: dict[Format, tuple[str, ...]] = {
-    "npy": ("dtype",), "npz": (), "text": ("format",), "tfrecord": ("format",),
-    "hdf5": ("missing", "external"), "zarr": ("missing",),
-}  # fmt: skip
-"""Options that each format accepts."""
-
-_NAMELESS = ("npy", "text", "tfrecord", "picture")
-"""Formats with a single array, which has no name."""
-
-
-def _open_parts(parts: Sequence[Any], options: Options) -> Source:
-    """Open files or objects and concatenate them."""
-    if not parts:
-        raise ArgumentError("`target` must name at least one file; got an empty list.")
-    if len(parts) > 1 and isinstance(options.verify, str | os.PathLike):
-        raise ArgumentError(
-            "`verify` must be True for several files, each with its manifest beside it; got "
-            f"{os.fspath(options.verify)!r}."
-        )
-    files = [part for part in parts if isinstance(part, str) and is_url(part) and _is_file(part)]
-    if files:
-        from oocdata.stores.files import StoredFile  # not for `import oocdata`
-
-        for file in files:
-            StoredFile.request_at(file)
-    opened = [_open_looked_up(part, options) for part in parts]
-    first = opened[0]
-    (along,) = axis_numbers(options.axis, len(first.shape), first.storage())
-    return join_parts(opened, along, options.pad)
-
-
-def _is_file(url: str) -> bool:
-    """Return whether a URL has the ending of a file format, so it is no Zarr hierarchy."""
-    return url.lower().endswith((".npy", ".npz", ".h5", ".hdf5", ".he5", ".nc", ".nc4", ".h5ad"))
 
 
 def local_path(path: str) -> str:
@@ -254,27 +166,107 @@ def local_path(path: str) -> str:
     return os.path.expanduser(path)
 
 
+def _picture_files(parts: Sequence[Any], *, damaged: bool) -> list[str]:
+    """Return the files that paths and globs name if they are pictures, else an empty list.
+
+    Only the first file is inspected. With `damaged`, a file of unknown format counts as a picture.
+    """
+    if not all(isinstance(part, str | os.PathLike) for part in parts):
+        return []
+    paths = (local_path(os.fspath(part)) for part in parts)
+    files = [file for path in paths for file in (files_matching(path) or [path])]
+    if not files or not os.path.isfile(files[0]):
+        return []
+    if not damaged:
+        with open(files[0], "rb") as first:
+            return files if picture_format(first.read(16)) else []
+    try:
+        return files if format_of(files[0]) == "picture" else []
+    except UnknownFormatError:
+        return files
+
+
+def _open_pictures(files: list[str], options: Options) -> Source:
+    options.refuse_key("pictures")
+    accepted = options.only(f"'{files[0]}', a picture file")
+    if options.verify and len(files) > 1:
+        raise ArgumentError(f"`verify` must be left out for pictures; got {options.verify!r}.")
+    from oocdata.formats.pictures import open_pictures  # not for `import oocdata`
+
+    return open_pictures(files, options.pictures, **accepted)
+
+
+def _open_parts(parts: Sequence[Any], options: Options) -> Source:
+    """Open files or objects and concatenate them."""
+    if not parts:
+        raise ArgumentError("`target` must name at least one file; got an empty list.")
+    if len(parts) > 1 and isinstance(options.verify, str | os.PathLike):
+        raise ArgumentError(
+            "`verify` must be True for several files, each with its manifest beside it; got "
+            f"{os.fspath(options.verify)!r}."
+        )
+    for part in parts:
+        if isinstance(part, str) and is_url(part) and _is_file(part):
+            from oocdata.stores.files import StoredFile  # not for `import oocdata`
+
+            StoredFile.request_at(part)  # all at once
+    opened = [_open_looked_up(part, options) for part in parts]
+    (along,) = axis_numbers(options.axis, len(opened[0].shape), opened[0].storage())
+    return join_parts(opened, along, options.pad)
+
+
+def _rows(source: Source, options: Options, path: str | None = None) -> Source:
+    """Apply the options `pad`, `verify`, `field`, `decode` and `pictures` to a source.
+
+    `path` is that of the source's file.
+    """
+    if options.pad is not None and is_ragged(source):
+        storage = source.storage()
+        changes = {"path": storage.path, "key": storage.key, "opened": storage.opened}
+        source = join_parts([source], 0, options.pad, changes)
+    if options.manifest is not None:
+        from oocdata.formats.verified import verified  # not for `import oocdata`
+
+        (axis,) = axis_numbers(options.axis, len(source.shape), source.storage())
+        source = verified(source, options.manifest, path=path, axis=axis)
+    for name in options.fields:
+        source = field_of(source, name)
+    if options.decode:
+        from oocdata.formats.packing import decoded  # not for `import oocdata`
+
+        source = decoded(source)
+    if options.pictures is None or source.storage().row_files:  # picture files are decoded
+        return source
+    from oocdata.formats.pictures import open_picture_rows  # not for `import oocdata`
+
+    return open_picture_rows(source, options.pictures, axis=options.axis)
+
+
 def _open_path(path: str, options: Options) -> Source:
     """Detect the format of a path or URL, and open it with the options that the format accepts."""
+    kind: str
     if options.dtype is not None and options.shape is not None:
-        options.refuse_key("raw binary")
+        kind = "raw binary"
         if not is_url(path) and is_folder(path):
-            raise MissingFileError("No such file; it is a folder.", path=path)
-        accepted = options.only("raw binary", "dtype", "shape", "offset")
-        return _rows(npy.open_raw(path, **accepted), options, path)
-    if is_url(path) and isinstance(options.key, str) and not _is_file(path):
-        _ask_for_metadata(path, options.key.strip("/"))
-    kind = "text" if options.format == "text" and os.path.isfile(path) else format_of(path)
-    if kind == "picture":
-        return _rows(_open_pictures([path], options), options, path)
+            raise MissingFileError("No such file; it is a folder.")
+    elif options.format == "text" and os.path.isfile(path):
+        kind = "text"
+    else:
+        if is_url(path) and isinstance(options.key, str) and not _is_file(path):
+            _ask_for_metadata(path, options.key.strip("/"))
+        kind = format_of(path)
     accepted = options.only(f"'{path}', which is {kind}", *_ACCEPTED[kind])
-    if kind not in _NAMELESS:
+    if kind in _NAMED:
         return _open_named(path, kind, accepted, options)
-    options.refuse_key(f".{kind}" if kind == "npy" else kind)
+    options.refuse_key(".npy" if kind == "npy" else kind)
     # `import oocdata` imports NumPy's formats only.
     source: Source
-    if kind == "npy":
+    if kind == "raw binary":
+        source = npy.open_raw(path, **accepted)
+    elif kind == "npy":
         source = npy.open_npy(path, **accepted)
+    elif kind == "picture":
+        source = _open_pictures([path], options)
     elif kind == "text":
         from oocdata.formats.lines import open_lines
 
@@ -286,27 +278,32 @@ def _open_path(path: str, options: Options) -> Source:
     return _rows(source, options, path)
 
 
-def _open_named(path: str, kind: Format, accepted: dict[str, Any], options: Options) -> Source:
+def _open_named(path: str, kind: str, accepted: dict[str, Any], options: Options) -> Source:
     """Open what a key means in a file with named arrays.
 
     Several arrays are opened together; one by one if each must be verified or decoded, or if only
     then their rows have one dtype and shape.
     """
     key, axis = options.key, accepted.pop("axis")
-    joined, parts = list[Source](), list[Source]()
     with tree_of(path, kind, **accepted) as tree:
         if key is None or (isinstance(key, str) and tree.is_name(key)):
-            joined = [tree.open(key, axis)]
+            parts, together = [tree.open(key, axis)], True
         else:
+            parts, together = [], False
             if options.manifest is None is options.pictures:
                 with suppress(MismatchedPartsError):
-                    joined = [tree.join(key, axis)]
-            if not joined:
+                    parts, together = [tree.join(key, axis)], True
+            if not together:
                 parts = [tree.open(name, axis) for name, _ in tree.matches(key)]
-    finished = [_rows(source, options, path) for source in joined or parts]
-    if joined or key is None:
-        return finished[0]
-    return tree.concatenate(finished, key, axis, options.pad)
+    parts = [_rows(part, options, path) for part in parts]
+    if together or key is None:
+        return parts[0]
+    return tree.concatenate(parts, key, axis, options.pad)
+
+
+def _is_file(url: str) -> bool:
+    """Return whether a URL has the ending of a file format, so it is no Zarr hierarchy."""
+    return url.lower().endswith((".npy", ".npz", ".h5", ".hdf5", ".he5", ".nc", ".nc4", ".h5ad"))
 
 
 def _ask_for_metadata(url: str, key: str) -> None:
@@ -324,7 +321,7 @@ def _ask_for_metadata(url: str, key: str) -> None:
         request_small([hierarchy / name for name in metadata_names(key.strip("/"))])
 
 
-def tree_of(path: str, kind: Format | None = None, **options: Any) -> Tree:
+def tree_of(path: str, kind: str | None = None, **options: Any) -> Tree:
     """Return the tree of arrays of an HDF5 file, a Zarr hierarchy or an ``.npz``.
 
     `kind` is its format, if that is known; `options` are those of `oocdata.open` that the format
@@ -350,7 +347,7 @@ def list_datasets(path: str) -> list[str | None]:
     """Return the keys of the arrays in a file; ``[None]`` for a format with a single array."""
     path = local_path(path)
     kind = format_of(path)
-    if kind in _NAMELESS:
+    if kind not in _NAMED:
         return [None]
     with tree_of(path, kind) as tree:
         return list(tree.names())
@@ -386,15 +383,19 @@ def _open_object(target: Any, options: Options) -> Source:
         # The netCDF4 library is not thread-safe.
         path = target.filepath() if hasattr(target, "filepath") else target.group().filepath()
         raise UnknownFormatError(
-            f"`target` must not be an object of netCDF4, which only one thread may use; got its "
-            f"{kind} {getattr(target, 'name', '')!r}. Open the file by its path, or through "
-            f"xarray: ooc.open({path!r}, key) or ooc.open(xarray.open_dataset(…)[key])."
+            "`target` must not be an object of netCDF4, which only one thread may use. Open the "
+            f"file by its path: ooc.open({path!r}, key)."
         )
     accepted = options.only(what)
     if isinstance(target, np.ndarray):
         return memory.open_array(target, **accepted)
-    if not isinstance(target, Source | RowSource):
-        return memory.open_object(target, **accepted)
+    if isinstance(target, Source | RowSource):
+        return _checked_source(target, kind)
+    return memory.open_object(target, **accepted)
+
+
+def _checked_source(target: Source | RowSource, kind: str) -> Source:
+    """Return a user-defined source whose shape and dtype are what `Source` demands."""
     try:
         _ = [as_count("shape", length, at_least=0) for length in target.shape]
     except (ArgumentError, TypeError) as error:
@@ -403,12 +404,8 @@ def _open_object(target: Any, options: Options) -> Source:
             f"{target.shape!r}."
         ) from error
     source = target if isinstance(target, Source) else RowReader(target)
-    if not isinstance(source.dtype, np.dtype):
+    if not isinstance(source.dtype, np.dtype) or not check_dtype(source.dtype).isnative:
         raise ArgumentError(
-            f"`dtype` of {kind} must be an instance of np.dtype; got {source.dtype!r}."
-        )
-    if not check_dtype(source.dtype).isnative:
-        raise ArgumentError(
-            f"a source must deliver native byte order; {kind} has {source.dtype.str}."
+            f"`dtype` of {kind} must be a np.dtype in native byte order; got {source.dtype!r}."
         )
     return source

@@ -70,13 +70,11 @@ class Options:
 
     def __post_init__(self) -> None:
         """Check the arguments whose rules do not depend on the target."""
-        if not isinstance(self.missing, str | None) or self.missing not in (None, "error", "fill"):
-            raise ArgumentError(f"`missing` must be 'error' or 'fill'; got {self.missing!r}.")
-        if not isinstance(self.format, str | None) or self.format not in (None, "text"):
-            raise ArgumentError(
-                f"`format` must be 'text' for a file of lines, and else None; got {self.format!r}. "
-                "Other formats are known by their bytes."
-            )
+        for name, accepted in (("missing", ("error", "fill")), ("format", ("text",))):
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, str) and value in accepted):
+                words = " or ".join(map(repr, accepted))
+                raise ArgumentError(f"`{name}` must be {words} if it is given; got {value!r}.")
         if self.pictures is not None:
             from oocdata.formats.pictures import Pictures  # not for `import oocdata`
 
@@ -86,10 +84,20 @@ class Options:
                 )
         if self.key is not None:
             checked_keys(self.key)
+        names = self.fields
+        if not isinstance(names, tuple | list) or not all(isinstance(one, str) for one in names):
+            raise ArgumentError(
+                f"`field` must be a name, or one of a field of a field; got {self.field!r}."
+            )
         for name in ("external", "decode"):
             object.__setattr__(self, name, as_flag(name, getattr(self, name)))
         if isinstance(self.axis, Sequence) and not isinstance(self.axis, str):
             object.__setattr__(self, "axis", self.axis[0] if self.axis else 0)
+
+    @property
+    def fields(self) -> Sequence[str]:
+        """`field` as names, the outermost first."""
+        return (self.field,) if isinstance(self.field, str) else self.field
 
     def refuse_key(self, what: str) -> None:
         """Raise `ArgumentError` if a key is given for a target without names."""

@@ -25,6 +25,7 @@ from oocdata.errors import (
     SeveralDatasetsError,
     SourceError,
     UnsupportedDtypeError,
+    error_location,
 )
 from oocdata.formats.anndata import Group, open_group
 from oocdata.formats.dimensions import data_variables
@@ -41,9 +42,6 @@ from oocdata.threads import cached_property
 __all__ = ["Array", "Tree", "absolute_name", "quoted"]
 
 _NUMBERS = "biufc"
-
-_MOST_TRIED = 50
-"""Most groups whose children an error lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +95,7 @@ class Tree:
         self.path, self._opened = path, ExitStack()
 
     def __enter__(self) -> Self:
+        self._opened.enter_context(error_location(self.path))
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -194,11 +193,10 @@ class Tree:
                 arrays[name] = array
         names = data_variables(arrays) or names
         if not names:
-            raise MissingKeyError("the file must hold a dataset; it holds none.", path=self.path)
+            raise MissingKeyError("the file must hold a dataset; it holds none.")
         if len(names) > 1:
             raise SeveralDatasetsError(
-                f"`key` must be given, because the file holds several datasets: {quoted(names)}.",
-                path=self.path,
+                f"`key` must be given, because the file holds several datasets: {quoted(names)}."
             )
         return names[0]
 
@@ -256,19 +254,16 @@ class Tree:
         names = self.names()
         if names == [""]:
             return MissingKeyError(
-                f"`key` must be left out, because the path is an array itself; got {name!r}.",
-                path=self.path,
+                f"`key` must be left out, because the path is an array itself; got {name!r}."
             )
         if self.is_group(name):
             inside = absolute_name(name) + "/"
-            below = [one for one in names if absolute_name(one).startswith(inside)]
+            names = [one for one in names if absolute_name(one).startswith(inside)]
             return MissingKeyError(
-                f"`key` must name a dataset; {name!r} is a group, which holds: {quoted(below)}.",
-                path=self.path,
+                f"`key` must name a dataset; {name!r} is a group, which holds: {quoted(names)}."
             )
         return MissingKeyError(
-            f"`key` must name a dataset in the file; got {name!r}{why}. It holds: {quoted(names)}.",
-            path=self.path,
+            f"`key` must name a dataset in the file; got {name!r}{why}. It holds: {quoted(names)}."
         )
 
     def _no_match(self, pattern: str, groups: Sequence[str]) -> MissingKeyError:
@@ -277,17 +272,9 @@ class Tree:
             below = [f"{pattern.rstrip('/')}/{name}" for name in sorted(self.below(groups[0]))]
             return MissingKeyError(
                 f"`key` must match datasets; {pattern!r} matches {len(groups)} groups, the first "
-                f"{groups[0]!r}. Name what lies in them: {quoted(below)}.",
-                path=self.path,
+                f"{groups[0]!r}. Name what lies in them: {quoted(below)}."
             )
-        steps = pattern.strip("/").split("/")
-        near: list[str] = []
-        while steps and not near:
-            steps.pop()
-            reached = expand_pattern("/".join(steps), self.below) if steps else [""]
-            tried = reached[:_MOST_TRIED]
-            near = [f"{group}/{name}" for group in tried for name in sorted(self.below(group))]
         return MissingKeyError(
-            f"`key` must match datasets; {pattern!r} matches none. Nearby: {quoted(near)}.",
-            path=self.path,
+            f"`key` must match datasets; {pattern!r} matches none. The file holds: "
+            f"{quoted(self.names())}."
         )

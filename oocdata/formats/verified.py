@@ -111,9 +111,8 @@ def verified(source: Source, manifest: str, *, path: str | None = None, axis: in
 
     The row axis is that of the manifest if it was written for the opened `path`, else `axis`.
     """
-    storage = source.storage()
     known = Manifest.read(os.path.abspath(manifest))
-    rows = known.dataset(storage.key)
+    rows = known.dataset(source.storage().key)
     if path is not None and os.path.basename(path.rstrip("/")) == known.name:
         axis = rows.axis % max(1, len(rows.shape))
     shape = source.shape
@@ -145,15 +144,12 @@ def manifest_of(verify: object, path: str | None, name: str = "verify") -> str |
     if isinstance(verify, str | os.PathLike):
         if is_url(os.fspath(verify)):
             raise ArgumentError(
-                f"`{name}` must be the path of a manifest on a disk; got {os.fspath(verify)!r}. "
-                "Copy the manifest to a disk."
+                f"`{name}` must be the path of a manifest on a disk; got {os.fspath(verify)!r}."
             )
         return os.path.expanduser(os.fspath(verify))
     if verify is not True:
         raise ArgumentError(f"`{name}` must be True or the path of a manifest; got {verify!r}.")
-    if path is None or "://" in path:
+    if path is None or is_url(path):
         what = "an object" if path is None else "a URL"
-        raise ArgumentError(
-            f"`{name}` must be the path of a manifest for {what}; got True. Manifests lie on disks."
-        )
+        raise ArgumentError(f"`{name}` must be the path of a manifest for {what}; got True.")
     return manifest_path(path)

@@ -281,7 +281,7 @@ def test_key_names_a_group(tree: str, key: str, listed: str) -> None:
 
 
 def test_key_names_a_type(tree: str) -> None:
-    with pytest.raises(MissingKeyError, match="is a type"):
+    with pytest.raises(MissingKeyError, match="a type"):
         open_source(tree, "type")
 
 

@@ -505,8 +505,7 @@ def test_the_table_of_a_sparse_dataset_holds_what_is_there(tmp_path: Path) -> No
         view = ooc.open(path, name, missing="fill")
         rows = [1 << 39, 0, (1 << 40) - 1]
         assert_array_equal(view.take(rows)[:, ::8], [[value, -1], [-1, -1], [-1, -1]])
-        found = view.source.source.reader.table._read[0]
-        assert [len(part) for part in (found.numbers, found.offsets, found.sizes)] == [1, 1, 1]
+        assert view.source.source.reader.table._read[0].shape == (4, 1)
 
 
 def test_missing_rows_are_counted_and_a_few_are_named(tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ def test_whole_files_are_not_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def listed(*_: Any) -> None:
         raise AssertionError("the chunks were listed")
 
-    monkeypatch.setattr(storage, "present_chunks", listed)
+    monkeypatch.setattr(storage, "stored_chunks", listed)
     assert open_source(path).shape == (100, 2)
 
 

@@ -70,7 +70,7 @@ def test_one_variable_of_data_needs_no_key(weather: str) -> None:
         assert ooc.open(weather, key).ndim in (1, 2)
     # A dimension without values is no dataset.
     assert not {"/side", "/strlen"} & set(list_datasets(weather))
-    with pytest.raises(MissingKeyError, match="is a netCDF dimension, with a length and no"):
+    with pytest.raises(MissingKeyError, match="holds no"):
         ooc.open(weather, "side")
 
 
@@ -188,7 +188,6 @@ def test_what_was_never_written(unusual_file: str) -> None:
 def test_a_variable_that_is_shorter_than_its_dimension(unusual_file: str) -> None:
     view = ooc.open(unusual_file, "short")
     assert view.shape == (4, 6)  # the written part; netCDF shows ten rows
-    assert "4 of the 10 along 'time' written" in view.source.storage().layout
     with xarray.open_dataset(unusual_file, drop_variables=["pair", "ragged"]) as data:
         expected = data["short"].values
     with xarray.open_dataset(unusual_file, drop_variables=["pair", "ragged"]) as data:
@@ -211,7 +210,7 @@ def test_netcdf_of_version_3(tmp_path: Path, form: Any, engine: Any) -> None:
     path = tmp_path / "old.nc"
     data = xarray.Dataset({"u": (("time", "x"), sample_array((6, 2), "f8"))})
     data.to_netcdf(path, format=form)
-    with pytest.raises(UnknownFormatError, match=r"netCDF of version 3\. Open it through xarray"):
+    with pytest.raises(UnknownFormatError, match=r"netCDF of version 3 .*through xarray"):
         ooc.open(path)
     with xarray.open_dataset(path, engine=engine) as opened:
         assert_array_equal(np.asarray(ooc.open(opened, axis="x")), data["u"].values.T)

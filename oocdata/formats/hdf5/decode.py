@@ -79,18 +79,16 @@ class ChunkDecoder:
 
     def _undo(self, data: Any, filters: list[int], target: NDArray[np.uint8]) -> None:
         """Undo filters in reverse order, the last of them into `target` where that is possible."""
-        applied = list(filters)
-        while applied:
-            number = applied.pop()
-            out = None if applied else target
+        for place, number in reversed(list(enumerate(filters))):
+            before, out = set(filters[:place]), None if place else target
             if number == FLETCHER32:
                 data = _checked(data)
             elif number == SHUFFLE:
                 data = _unshuffle(data, self.stored.itemsize, out)
             else:
-                if applied and set(applied) <= {SHUFFLE, FLETCHER32}:  # the length is known
-                    length = len(target) + _CHECKSUM_BYTES * applied.count(FLETCHER32)
-                    out = empty((length,), np.uint8)
+                if before and before <= {SHUFFLE, FLETCHER32}:  # the length is known
+                    sums = filters[:place].count(FLETCHER32)
+                    out = empty((len(target) + _CHECKSUM_BYTES * sums,), np.uint8)
                 data = decompress(_CODECS[number], data, out)
         if data is not target:
             decoded = np.frombuffer(data, np.uint8)

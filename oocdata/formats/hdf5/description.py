@@ -41,8 +41,6 @@ READING = {
 }
 """How each kind of storage is read; "decoded" is for chunks that are decoded outside HDF5."""
 
-_BYTES = (np.dtype(np.uint8), np.dtype(np.int8))
-
 _DIMENSIONS = {
     *("DIMENSION_LIST", "REFERENCE_LIST", "DIMENSION_LABELS"),
     *("_Netcdf4Dimid", "_Netcdf4Coordinates", "_nc3_strict", "_NCProperties"),
@@ -88,11 +86,9 @@ def stored_dtype(dataset: Any) -> tuple[np.dtype[Any], bool]:
             f"elements must be bool, integer, float or complex numbers; h5py knows no dtype for "
             f"these: {error}."
         ) from error
-    varying = _varying_numbers(dataset)
+    varying = _varying_dtype(dataset)
     if varying is not None:
-        return check_stored(drop_metadata(varying)), True
-    if _is_bytes(dataset):
-        return stored, True
+        return varying if varying.hasobject else check_stored(drop_metadata(varying)), True
     if stored.kind == "O":
         reference = "ref" in (stored.metadata or {})
         what = "references" if reference else "text or rows of varying length"
@@ -108,6 +104,26 @@ def stored_dtype(dataset: Any) -> tuple[np.dtype[Any], bool]:
         )
     # The metadata are h5py's names of an enum.
     return check_stored(as_complex(drop_metadata(stored))), False
+
+
+def _varying_dtype(dataset: Any) -> np.dtype[Any] | None:
+    """Return the dtype of the numbers in rows of varying length, or object for texts and bytes.
+
+    None for other rows, and for varying ones that can't be read.
+    """
+    stored: np.dtype[Any] = dataset.dtype
+    text = h5py.check_string_dtype(stored)
+    if text is not None:
+        return stored if text.length is None and dataset.ndim else None
+    try:
+        inner = h5py.check_vlen_dtype(stored)
+    except TypeError:  # of numbers that NumPy lacks
+        return None
+    if not isinstance(inner, np.dtype) or inner.hasobject:
+        return None
+    if inner not in (np.uint8, np.int8):
+        return inner
+    return stored if dataset.ndim else None
 
 
 def _overlap(dtype: np.dtype[Any]) -> bool:
@@ -127,25 +143,6 @@ def _empty_placeholder(dataset: Any, stored: np.dtype[Any]) -> str | None:
     if dataset.size == 1 and pandas in dataset.attrs and "shape" in dataset.attrs:
         return "pandas stored a number in its place"
     return None
-
-
-def _varying_numbers(dataset: Any) -> np.dtype[Any] | None:
-    """Return the dtype of the numbers in rows of varying length, or None; bytes don't count."""
-    try:
-        inner = h5py.check_vlen_dtype(dataset.dtype)
-    except TypeError:  # of numbers that NumPy lacks
-        return None
-    is_numbers = isinstance(inner, np.dtype) and not inner.hasobject and inner not in _BYTES
-    return inner if is_numbers else None
-
-
-def _is_bytes(dataset: Any) -> bool:
-    """Return whether rows are texts or sequences of bytes of varying length."""
-    kind = dataset.dtype
-    text = h5py.check_string_dtype(kind)
-    inner = None if text else h5py.check_vlen_dtype(kind)
-    varying = (text and text.length is None) or (inner is not None and np.dtype(inner) in _BYTES)
-    return bool(varying and dataset.ndim)
 
 
 def is_plain(dataset: Any) -> bool:
@@ -173,7 +170,7 @@ def describe(dataset: Any, path: str, key: str | None) -> Storage:
         format="HDF5",
         path=path,
         key=key,
-        layout=layout + _shorter(dataset, names) + _by_matlab(dataset),
+        layout=layout,
         codec=codec_name(dataset),
         stored_bytes=None if kind == "virtual" else dataset.id.get_storage_size(),
         reading=READING[kind],
@@ -206,26 +203,6 @@ def _scale(dimension: Any) -> Any:
         return dimension[0] if len(dimension) else None
     except (KeyError, ValueError, RuntimeError, OSError):
         return None
-
-
-def _shorter(dataset: Any, names: tuple[str, ...]) -> str:
-    """Return a note if a dataset is shorter than its dimension, else an empty text.
-
-    A variable of an unlimited dimension is as long as the part of it that was written; netCDF shows
-    fill values for the rest (netCDF file format, "Dimensions").
-    """
-    for number, name in enumerate(names):
-        scale = _scale(dataset.dims[number])
-        if scale is not None and scale.ndim == 1 and scale.size > dataset.shape[number]:
-            return f", {dataset.shape[number]} of the {scale.size} along {name!r} written"
-    return ""
-
-
-def _by_matlab(dataset: Any) -> str:
-    """Return a note on the axes of a ``.mat`` of version 7.3, which are reversed; else empty."""
-    if dataset.ndim > 1 and "MATLAB_class" in dataset.attrs:
-        return f", in MATLAB {dataset.shape[::-1]}: its axes come in reverse"
-    return ""
 
 
 def _last(name: str | None) -> str:

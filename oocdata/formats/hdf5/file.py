@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FILTERS", "check_open_file", "error_text", "fill_bytes", "fill_value", "find_external_file",
     "hdf5_library", "hdf5_lock", "limit_metadata_cache", "open_file", "require_filters",
-    "small_metadata_cache", "translate_errors", "version_of_open",
+    "translate_errors", "version_of_open",
 ]  # fmt: skip
 
 FILTERS = {
@@ -48,20 +48,14 @@ FILTERS = {
     4: "szip",
     5: "nbit",
     6: "scaleoffset",
-    305: "lzo",
-    307: "bzip2",
     32000: "lzf",
     32001: "blosc",
     32004: "lz4",
     32008: "bitshuffle",
-    32013: "zfp",
     32015: "zstd",
-    32017: "sz",
-    32024: "sz3",
     32026: "blosc2",
-    32028: "sperr",
 }
-"""Names of filters by number: HDF5's own below 256, then those of the HDF5 filter registry."""
+"""Names of common filters by number: HDF5's own below 256, then those of its registry."""
 
 _METADATA_BYTES = 2 << 20
 
@@ -120,18 +114,16 @@ def translate_errors(path: str, key: str | None = None) -> Iterator[None]:
 
     Other errors of oocdata pass, with file and dataset added (see `error_location`).
     """
-    try:
-        with error_location(path, key):
+    with error_location(path, key):
+        try:
             yield
-    except OocdataError:
-        raise
-    except (OSError, KeyError, ValueError, RuntimeError) as error:
-        raise UnknownFormatError(
-            f"the HDF5 metadata must be readable; HDF5 says: {error_text(error)}. Was the file cut "
-            "short or overwritten?",
-            path=path,
-            key=key,
-        ) from error
+        except OocdataError:
+            raise
+        except (OSError, KeyError, ValueError, RuntimeError) as error:
+            raise UnknownFormatError(
+                f"the HDF5 metadata must be readable; HDF5 says: {error_text(error)}. Was the file "
+                "cut short or overwritten?"
+            ) from error
 
 
 def error_text(error: BaseException) -> str:
@@ -220,32 +212,22 @@ def check_open_file(
         )
 
 
-@contextmanager
-def small_metadata_cache(file: Any) -> Iterator[None]:
-    """Limit HDF5's metadata cache of an open file in the block, for a walk over many datasets.
+def limit_metadata_cache(file: Any, *, walks: bool = False) -> None:
+    """Limit HDF5's metadata cache of an open file, unless the user has the file open too.
 
-    A walk over 10,000 datasets takes 11 MB of memory with the limit and 170 MB without.
+    A walk over 10,000 datasets takes 11 MB of memory with the limit and 170 MB without: HDF5's own
+    limit of 32 MiB counts bytes as stored. With `walks`, all groups of an object in a store will be
+    read, so that their metadata is fetched ahead.
     """
-    stream = _streams.get(_number(file)) if is_url(file.filename) else None
+    library = hdf5_library()
+    stream = _streams.get(_number(file)) if walks and is_url(file.filename) else None
     if stream is not None:
         stream.walks = True
-    before = file.id.get_mdc_config()
-    limit_metadata_cache(file)
-    try:
-        yield
-    finally:
-        file.id.set_mdc_config(before)
-
-
-def limit_metadata_cache(file: Any) -> None:
-    """Limit HDF5's metadata cache of an open file as long as it is open.
-
-    Its limit of 32 MiB counts bytes as stored: heaps of rows of varying length take 110 MiB.
-    """
-    limited = file.id.get_mdc_config()
-    limited.max_size = limited.initial_size = max(limited.min_size, _METADATA_BYTES)
-    limited.set_initial_size = True
-    file.id.set_mdc_config(limited)
+    if library.h5f.get_obj_count(file.id, library.h5f.OBJ_FILE) == 1:
+        limited = file.id.get_mdc_config()
+        limited.max_size = limited.initial_size = max(limited.min_size, _METADATA_BYTES)
+        limited.set_initial_size = True
+        file.id.set_mdc_config(limited)
 
 
 def _open_error(error: OSError) -> SourceError:
@@ -254,14 +236,11 @@ def _open_error(error: OSError) -> SourceError:
     if isinstance(error, BlockingIOError) or "already open for write" in message:
         return SourceError(
             f"the file must not be open for writing elsewhere; it is locked ({message}). Close the "
-            "writer, or copy the file. If its writer was killed: h5clear -s. If the file system "
-            "knows no locks and nobody writes: set HDF5_USE_FILE_LOCKING=FALSE."
+            "writer; if it was killed, h5clear -s. If the file system knows no locks, set "
+            "HDF5_USE_FILE_LOCKING=FALSE."
         )
     if error.errno == errno.EMFILE:
-        return SourceError(
-            "the process must be allowed to open one more file; it is not. Raise the limit "
-            "(ulimit -n)."
-        )
+        return SourceError("the process must be allowed to open one more file (ulimit -n).")
     if "truncated file" in message:
         return TruncatedFileError(
             f"the file must be as long as its superblock says; HDF5 says: {message}. It was cut "
@@ -270,8 +249,7 @@ def _open_error(error: OSError) -> SourceError:
     if error.errno or "already open for read-only" in message or "flag values" in message:
         return SourceError(f"the file must be readable; HDF5 says: {message}.")
     return UnknownFormatError(
-        f"the HDF5 header must be readable; HDF5 says: {message}. Was the file cut short or "
-        "overwritten?"
+        f"the HDF5 header must be readable; HDF5 says: {message}. Was the file cut short?"
     )
 
 
@@ -303,16 +281,14 @@ def require_filters(filters: Iterable[int], path: str, key: str | None) -> None:
     Plugins are registered per process, so each process that reads must call this.
     """
     available = hdf5_library().h5z.filter_avail
-    unavailable = [number for number in filters if not available(number)]
-    if unavailable:
+    numbers = list(filters)
+    if not all(map(available, numbers)):
         with suppress(ImportError):
             importlib.import_module("hdf5plugin")
-    for number in unavailable:
-        if available(number):
-            continue
-        name = FILTERS.get(number, "unknown")
-        raise MissingDependencyError(
-            f"the chunks are encoded with filter {number} ({name}), which HDF5 must have; "
-            "it has not. Install it: pip install hdf5plugin; a filter that is not in that "
-            f"package must be on HDF5_PLUGIN_PATH. [{location_text(path, key)}]"
-        )
+    for number in numbers:
+        if not available(number):
+            raise MissingDependencyError(
+                f"the chunks are encoded with filter {number} ({FILTERS.get(number, 'unknown')}), "
+                "which HDF5 has not. Install it: pip install hdf5plugin; a filter that is not in "
+                f"that package must be on HDF5_PLUGIN_PATH. [{location_text(path, key)}]"
+            )

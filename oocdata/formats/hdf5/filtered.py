@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -62,16 +61,15 @@ class FilteredChunks:
             return []
         offsets, sizes, _ = self._located(places)
         present = offsets >= 0
-        return self.file.fetches(offsets[present], sizes[present].astype(np.int64))
+        return self.file.fetches(offsets[present], sizes[present])
 
     def read_chunks(self, places: Ints, outs: Sequence[NDArray[Any]]) -> None:
         """Read and decode chunks into `outs`, one after the other."""
         opened = self.file.opened()
-        located = self._located(places)
-        entries = zip(*(column.tolist() for column in located), strict=True)
-        decoders = self._decoders(places)
-        for place, (offset, nbytes, skipped), out in zip(places, entries, outs, strict=True):
-            decoder, length = next(decoders)
+        entries = self._located(places).T.tolist()
+        lengths = self._lengths(places)
+        for place, entry, length, out in zip(places, entries, lengths, outs, strict=True):
+            offset, nbytes, skipped = entry
             if offset < 0:
                 if self.fill is None:
                     raise self._error(
@@ -82,11 +80,12 @@ class FilteredChunks:
             memory = np.empty(nbytes, np.uint8)
             try:
                 opened.read_into(memory, offset)
-                decoder.decode(memory, skipped, out[(slice(None),) * self.table.axis + (length,)])
+                inside = out[(slice(None),) * self.table.axis + (slice(length),)]
+                self.decoder.decode(memory, skipped, inside)
             except (UnfinishedError, ValueError, RuntimeError) as error:
                 raise self._failure(error, opened, offset + nbytes, place) from error
 
-    def _located(self, places: Ints) -> tuple[NDArray[Any], ...]:
+    def _located(self, places: Ints) -> Ints:
         """Return offsets, sizes and filter masks of chunks; see `ChunkTable.locate`."""
         try:
             return self.table.locate(places)
@@ -103,23 +102,16 @@ class FilteredChunks:
         rows: list[int] = covered[covered < length].tolist()
         return rows
 
-    def _decoders(self, places: Ints) -> Iterator[tuple[ChunkDecoder, slice]]:
-        """Yield for each chunk its decoder, and the part of `out` along the axis that it fills.
-
-        Parts may differ in the length of their chunks along the axis.
-        """
-        parts, decoder = self.parts, self.decoder
+    def _lengths(self, places: Ints) -> list[int | None]:
+        """Return how far chunks fill `out` along the axis: the last of a part may be shorter."""
+        parts = self.parts
         if parts is None:
-            yield from repeat((decoder, slice(None)), len(places))
-            return
-        chunk, axis = decoder.chunk_shape, parts.axis
-        along = places[:, axis] * parts.unit
+            return [None] * len(places)
+        along = places[:, parts.axis] * parts.unit
         numbers = parts.of(along)
         left = parts.starts[numbers] + parts.lengths[numbers] - along
-        steps = repeat(chunk[axis]) if parts.steps is None else parts.steps[numbers].tolist()
-        for step, length in zip(steps, np.minimum(left, parts.unit).tolist(), strict=False):
-            whole = (*chunk[:axis], step, *chunk[axis + 1 :])
-            yield ChunkDecoder(decoder.filters, decoder.stored, whole), slice(0, length)
+        lengths: list[int | None] = np.minimum(left, parts.unit).tolist()
+        return lengths
 
     def _failure(self, error: Exception, opened: Readable, end: int, place: Ints) -> SourceError:
         """Return the error for a chunk, stored before byte `end`, that can't be read or decoded."""

@@ -204,13 +204,13 @@ class _Opened:
         """Raise if a file has changed: HDF5 reads zeros beyond the end of a truncated file."""
         check_open_file(self._version, self.file, self._key, rows)
         for other in self._outside:
-            what = f"{other.path!r}, which holds bytes of the dataset, must"
-            try:
-                unchanged = other.matches(os.stat(other.path))
-            except FileNotFoundError as error:
-                raise MissingFileError(f"{what} be there; it is gone.", rows=rows) from error
-            if not unchanged:
-                raise SourceError(f"{what} not change while it is read; it did.", rows=rows)
+            if not os.path.exists(other.path):
+                raise MissingFileError(
+                    "the file, which holds bytes of the dataset, must be there; it is gone.",
+                    path=other.path,
+                    rows=rows,
+                )
+            other.compare(os.stat(other.path), rows=rows)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

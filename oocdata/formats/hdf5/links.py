@@ -107,16 +107,6 @@ class Hdf5Names(Tree):
         end, external_target = self.follow(name)
         return name if external_target else self._addresses.get(end, end)
 
-    def opened(self, name: str) -> Any:
-        """Return h5py's identifier of the object at a name in this file; None if there is none.
-
-        It is None too if the object can't be opened; `dataset` raises the reason.
-        """
-        with suppress(MissingKeyError, KeyError, RuntimeError, ValueError, OSError):
-            name, external_target = self.follow(name)
-            return None if external_target else self._object(name)
-        return None
-
     def _object(self, name: str) -> Any:
         """Return h5py's identifier of the object at a resolved name."""
         return h5o.open(self.file.id, _encoded(name or "/"))
@@ -127,13 +117,15 @@ class Hdf5Names(Tree):
         True if the name leads to another file, or to what can't be opened.
         """
         try:
-            self.follow(absolute_name(name))
+            end, external_target = self.follow(absolute_name(name))
         except MissingKeyError:
             return None
-        found = self.opened(name)
-        if isinstance(found, h5g.GroupID):
-            return Group(h5py.Group(found).attrs)
-        return True if found is None else found
+        if external_target is None:
+            with suppress(KeyError, RuntimeError, ValueError, OSError):
+                found = self._object(end)
+                is_group = isinstance(found, h5g.GroupID)
+                return Group(h5py.Group(found).attrs) if is_group else found
+        return True
 
     def below(self, group: str) -> list[str]:
         """Return the names of a group's children; none if there is no such group in this file.
@@ -173,26 +165,26 @@ class Hdf5Names(Tree):
                     end, external_target = self.follow(name)
                 except MissingKeyError:
                     continue
-                kind = None if external_target else self._kind(end)
-                if kind is None or (kind == h5g.DATASET and not is_dimension_only(self.file[end])):
+                found = None if external_target else self._object(end)
+                if found is None or (
+                    isinstance(found, h5d.DatasetID) and not is_dimension_only(h5py.Dataset(found))
+                ):
                     listing.append(name)
                 # A group's datasets are listed under its own name, not under a soft link to it.
-                elif kind == h5g.GROUP and end == name and self._addresses[name] not in seen:
-                    seen.add(self._addresses[name])
-                    if not ("/_i_" in name and self.file[end].attrs.get("CLASS") == b"TINDEX"):
+                elif isinstance(found, h5g.GroupID) and end == name:
+                    is_index = "/_i_" in name and h5py.Group(found).attrs.get("CLASS") == b"TINDEX"
+                    if self._addresses[name] not in seen and not is_index:
                         groups.append(name)
+                    seen.add(self._addresses[name])
         listing = merge_groups(listing, lambda group: self.file[group or "/"].attrs)
         return [name or "/" for name in listing]
 
-    def _kind(self, name: str) -> int:
-        return int(h5g.get_objinfo(self.file.id, _encoded(name or "/")).type)
-
     def array(self, name: str) -> Array | None:
         """Return the metadata of a dataset in this file; see `Tree`."""
-        opened = self.opened(name)
-        if not isinstance(opened, h5d.DatasetID):
+        found = self.look(name)
+        if not isinstance(found, h5d.DatasetID):
             return None
-        dataset = h5py.Dataset(opened)
+        dataset = h5py.Dataset(found)
         try:
             dtype = dataset.dtype
         except TypeError as error:
@@ -201,11 +193,11 @@ class Hdf5Names(Tree):
 
     def first_field(self, name: str) -> NDArray[Any] | None:
         """Return the first field of structured rows; see `Tree`."""
-        opened = self.opened(name)
-        if not isinstance(opened, h5d.DatasetID) or opened.get_type().get_class() != h5t.COMPOUND:
+        found = self.look(name)
+        if not isinstance(found, h5d.DatasetID) or found.get_type().get_class() != h5t.COMPOUND:
             return None
-        field = opened.get_type().get_member_name(0).decode()
-        texts: NDArray[Any] = h5py.Dataset(opened).fields(field)[()]
+        field = found.get_type().get_member_name(0).decode()
+        texts: NDArray[Any] = h5py.Dataset(found).fields(field)[()]
         return texts.astype("S") if h5py.check_string_dtype(texts.dtype) else None
 
     def dataset(self, name: str, opened: ExitStack | None = None) -> tuple[Any, str]:
@@ -230,15 +222,11 @@ class Hdf5Names(Tree):
 
     def missing(self, name: str, why: str = "") -> MissingKeyError:
         """Return the error for a name without an array; see `Tree`."""
-        with suppress(MissingKeyError):
-            end, external_target = self.follow(absolute_name(name))
-            kind = None if external_target else self._kind(end)
-            if kind == h5g.GROUP:  # its datasets are listed under its own name
-                name = end or "/"
-            elif kind == h5g.DATASET:
-                why = ", which is a netCDF dimension, with a length and no values"
-            elif kind is not None:
-                why = ", which is a type"
+        found = self.look(name)
+        if isinstance(found, Group):  # its datasets are listed under its own name
+            name = self.follow(absolute_name(name))[0] or "/"
+        elif found is not None and found is not True:
+            why = ", which holds no values: a type, or a dimension of netCDF"
         return super().missing(name, why)
 
     def _linked_file(self, name: str, link: tuple[str, str]) -> str:

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
+from operator import mod
 from typing import Any
 
 import h5py
@@ -33,6 +34,7 @@ from oocdata.errors import (
     location_text,
 )
 from oocdata.formats.anndata import column_names
+from oocdata.formats.codecs import chunk_grid
 from oocdata.formats.dimensions import decoding_hint
 from oocdata.formats.hdf5.decode import ChunkDecoder, can_decode
 from oocdata.formats.hdf5.description import (
@@ -44,8 +46,8 @@ from oocdata.formats.hdf5.description import (
 )
 from oocdata.formats.hdf5.file import (
     fill_bytes,
+    limit_metadata_cache,
     open_file,
-    small_metadata_cache,
     translate_errors,
     version_of_open,
 )
@@ -56,13 +58,10 @@ from oocdata.formats.hdf5.parts import join_datasets, read_annotations
 from oocdata.formats.hdf5.storage import Rules, Stored, offset_of
 from oocdata.formats.hdf5.table import ChunkTable
 from oocdata.formats.hdf5.varying import (
-    HEAP_BYTES,
-    PIECE_BYTES,
     REFERENCE,
-    VaryingNumbers,
-    VaryingRows,
     text_blocks,
     texts_in_memory,
+    varying_rows,
     varying_rows_error,
 )
 from oocdata.formats.hdf5.virtual import inspect_storage
@@ -120,8 +119,8 @@ class Hdf5Tree(Hdf5Names):
 
     def join(self, key: Key, axis: int | str) -> Source:
         """Open several datasets as one array; see `Tree`."""
-        with small_metadata_cache(self.file):
-            return join_datasets(self, key, axis, fill=self._missing == "fill")
+        limit_metadata_cache(self.file, walks=True)
+        return join_datasets(self, key, axis)
 
 
 def from_dataset(
@@ -179,151 +178,139 @@ def _source(
     (rows,) = axis_numbers(axis, dataset.ndim, storage)
     rules = replace(rules, axis=rows)
     stored = inspect_storage(dataset, rules)
-    storage = replace(
-        storage,
-        files=() if version is None else (version, *stored.outside),
-        columns=None if version is None else column_names(path, key or ""),
-        opened=opened,
-        annotations=partial(annotations_of, dataset)
-        if version is None
-        else partial(read_annotations, path, (key or "",)),
-    )
-    if is_varying:
-        return _varying(dataset, version, dtype, rules, stored, storage)
-    if version is not None and is_plain(dataset):
-        direct = _direct(dataset, version, dtype, rules, stored, storage)
-        if direct is not None:
-            return direct
-    fields = dataset.shape, dtype.newbyteorder("="), rules, stored
-    target: OnDisk | UsersObject
     if version is None:
-        target = UsersObject(*fields, dataset, os.getpid())
+        storage = replace(storage, annotations=partial(annotations_of, dataset))
     else:
-        target = OnDisk(*fields, version)
-    # A file that is open for writing may change, so its chunks are not cached.
-    chunked = stored.kind in ("chunked", "compact") and dataset.file.mode == "r"
-    chunk_shape = _chunk_shape(dataset)
-    storage = _read_by(storage, stored.kind, chunks=chunk_shape if chunked else None)
-    through = ThroughLibrary(target, chunk_shape, storage)
-    return Chunked(through) if chunked else through
+        storage = replace(
+            storage,
+            files=(version, *stored.outside),
+            columns=column_names(path, key or ""),
+            opened=opened,
+            annotations=partial(read_annotations, path, (key or "",)),
+        )
+    found = _Found(dataset, version, dtype, rules, stored, storage)
+    if is_varying:
+        return found.varying()
+    direct = found.direct(dtype) if is_plain(dataset) else None
+    return found.through_library() if direct is None else direct
 
 
-def _varying(
-    dataset: Any,
-    version: Version | None,
-    dtype: np.dtype[Any],
-    rules: Rules,
-    stored: Stored,
-    storage: Storage,
-) -> Source:
-    """Return a source of rows of varying length: numbers, or texts or bytes for dtype object."""
-    shape = dataset.shape
-    if not dtype.hasobject:
-        if dataset.ndim != 1:
+@dataclass(frozen=True)
+class _Found:
+    """An open dataset, and what is known of it."""
+
+    dataset: Any
+    version: Version | None  #: of its file; None for an object of the user
+    dtype: np.dtype[Any]
+    rules: Rules
+    stored: Stored
+    storage: Storage
+
+    @property
+    def _chunk_shape(self) -> tuple[int, ...]:
+        """Shape of a chunk, clipped to the array; the array's shape if it has no chunks."""
+        shape, steps = self.dataset.shape, self.dataset.chunks or self.dataset.shape
+        return tuple(max(1, min(step, n)) for step, n in zip(steps, shape, strict=True))
+
+    def _read_by(self, how: str, **changes: Any) -> Storage:
+        reading = READING[how] + decoding_hint(self.storage.packed)
+        return replace(self.storage, reading=reading, **changes)
+
+    def through_library(self) -> Source:
+        """Return a source that reads the dataset through HDF5."""
+        fields = self.dataset.shape, self.dtype.newbyteorder("="), self.rules, self.stored
+        target: OnDisk | UsersObject
+        if self.version is None:
+            target = UsersObject(*fields, self.dataset, os.getpid())
+        else:
+            target = OnDisk(*fields, self.version)
+        # A file that is open for writing may change, so its chunks are not cached.
+        kind = self.stored.kind
+        chunked = kind in ("chunked", "compact") and self.dataset.file.mode == "r"
+        storage = self._read_by(kind, chunks=self._chunk_shape if chunked else None)
+        through = ThroughLibrary(target, self._chunk_shape, storage)
+        return Chunked(through) if chunked else through
+
+    def direct(self, dtype: np.dtype[Any]) -> Source | None:
+        """Return a source that reads the file without HDF5; None if only HDF5 can read it."""
+        shape, rules, version = self.dataset.shape, self.rules, self.version
+        if version is None:
+            return None
+        if self.stored.kind == "contiguous" and (offset := offset_of(self.dataset.id)) is not None:
+            end = offset + prod(shape) * dtype.itemsize
+            if end > version.nbytes:
+                raise TruncatedFileError(
+                    f"the file must hold {end} bytes; got {version.nbytes}. It was cut short."
+                )
+            strides = contiguous_strides(shape, dtype.itemsize)
+            storage = self._read_by("contiguous", strides=strides)
+            file = file_of(version)
+            return Strided(file, dtype, shape, strides, offset, storage, axis=rules.axis)
+        if self.stored.kind != "chunked" or not prod(shape):
+            return None
+        filters, chunk = self.stored.filters, self.dataset.chunks
+        if not can_decode(filters, edges=any(map(mod, shape, chunk))):
+            return None
+        table = ChunkTable(version, rules.key or "", chunk, chunk_grid(shape, chunk), rules.axis)
+        table_bytes = ChunkTable.BYTES * self.dataset.id.get_num_chunks()
+        clipped = self._chunk_shape
+        storage = self._read_by("decoded", chunks=clipped, table_bytes=table_bytes)
+        if not filters and not rules.fill and self._cuts_in_long_runs(dtype):
+            strides = contiguous_strides(chunk, dtype.itemsize)
+            in_place = self._read_by("contiguous", table_bytes=table_bytes)
+            cuts = self._cuts_rows
+            if not (cuts and storage.is_remote and prod(chunk) * dtype.itemsize <= _FETCHED_WHOLE):
+                file = file_of(version)
+                return Strided(file, dtype, shape, strides, 0, in_place, table, axis=rules.axis)
+            # Described as the local file is, so that the order of rows is the same.
+            whole = (prod(shape) * dtype.itemsize,)
+            storage = replace(in_place, reading=storage.reading, cached_whole=whole)
+        decoder = ChunkDecoder(filters, dtype, chunk)
+        fill = fill_bytes(self.dataset) if rules.fill else None
+        reader = FilteredChunks(file_of(version), table, decoder, shape, clipped, fill, storage)
+        return Chunked(reader)
+
+    @property
+    def _cuts_rows(self) -> bool:
+        """Whether chunks cut rows."""
+        pairs = enumerate(zip(self._chunk_shape, self.dataset.shape, strict=True))
+        return any(step < n for axis, (step, n) in pairs if axis != self.rules.axis)
+
+    def _cuts_in_long_runs(self, dtype: np.dtype[Any]) -> bool:
+        """Return whether what chunks hold of a row is whole, or in long contiguous runs."""
+        run, rows = dtype.itemsize, self.rules.axis
+        for step, length in zip(
+            self._chunk_shape[:rows:-1], self.dataset.shape[:rows:-1], strict=True
+        ):
+            run *= step
+            if step < length:
+                break
+        return not self._cuts_rows or run >= _LARGE
+
+    def varying(self) -> Source:
+        """Return a source of rows of varying length: numbers, or texts or bytes for object."""
+        dataset, dtype, storage = self.dataset, self.dtype, self.storage
+        shape, version = dataset.shape, self.version
+        if not dtype.hasobject and dataset.ndim != 1:
             raise UnsupportedDtypeError(
                 "rows of varying length must be numbered by one axis; got an array of shape "
                 f"{shape} of them. Save it as one axis."
             )
-        if not dtype.isnative:
+        if not dtype.hasobject and not dtype.isnative:
             raise UnsupportedDtypeError(
                 f"rows of varying length must be stored in native byte order; got {dtype}, of "
                 "which h5py gives other numbers. Save it in native byte order."
             )
-    elif h5py.check_string_dtype(dataset.dtype) is not None:
-        texts = texts_in_memory(text_blocks(dataset), shape, storage)
-        if texts is not None:
-            return texts
-    references: Source | None = None
-    if not dataset.size:  # no space is allocated in the file
-        references = MemoryArray(np.empty(shape, REFERENCE))
-    elif version is not None and dataset.file.id.get_create_plist().get_sizes() == (8, 8):
-        references = _direct(dataset, version, REFERENCE, rules, stored, storage)
-    if version is None or references is None:
-        raise varying_rows_error(storage, shape)
-    target = OnDisk(shape, dtype, rules, stored, version)
-    whole = prod(shape) * REFERENCE.itemsize
-    storage = replace(
-        storage,
-        table_bytes=HEAP_BYTES + references.storage().table_bytes,
-        cached_whole=() if references.storage().chunks is None else (whole,),
-    )
-    if dtype.hasobject:
-        return VaryingRows.of(target, references, storage)
-    described = replace(
-        storage,
-        layout=f"rows of varying length, {storage.layout}",
-        reading="whole rows through h5py; how long they are, by one scan that reads "
-        f"{REFERENCE.itemsize} bytes a row",
-        chunks=None,
-        strides=None,
-        table_bytes=storage.table_bytes + 4 * len(dataset),
-        scratch_bytes=PIECE_BYTES,
-    )
-    return VaryingNumbers(target, references, described)
-
-
-def _direct(
-    dataset: Any,
-    version: Version,
-    dtype: np.dtype[Any],
-    rules: Rules,
-    stored: Stored,
-    storage: Storage,
-) -> Source | None:
-    """Return a source that reads the file without HDF5; None if only HDF5 can read it."""
-    shape, file = dataset.shape, file_of(version)
-    in_place = _read_by(storage, "contiguous")
-    offset = offset_of(dataset.id) if stored.kind == "contiguous" else None
-    if offset is not None:
-        end = offset + prod(shape) * dtype.itemsize
-        if end > version.nbytes:
-            raise TruncatedFileError(
-                f"the file must hold {end} bytes; got {version.nbytes}. It was cut short."
-            )
-        strides = contiguous_strides(shape, dtype.itemsize)
-        described = replace(in_place, strides=strides)
-        return Strided(file, dtype, shape, strides, offset, described, axis=rules.axis)
-    if stored.kind != "chunked" or not prod(shape):
-        return None
-    edges = any(length % step for length, step in zip(shape, dataset.chunks, strict=True))
-    if not can_decode(stored.filters, edges):
-        return None
-    table = ChunkTable(version, storage.key or "", dataset.chunks, rules.axis)
-    table_bytes = ChunkTable.BYTES * dataset.id.get_num_chunks()
-    chunk_shape = _chunk_shape(dataset)
-    described = _read_by(storage, "decoded", chunks=chunk_shape, table_bytes=table_bytes)
-    if not stored.filters and not rules.fill:
-        strides = contiguous_strides(dataset.chunks, dtype.itemsize)
-        in_place = replace(in_place, table_bytes=table_bytes)
-        cuts = any(n < shape[axis] for axis, n in enumerate(chunk_shape) if axis != rules.axis)
-        nbytes = prod(dataset.chunks) * dtype.itemsize
-        if not cuts or _run_of_row(shape, chunk_shape, rules.axis, dtype.itemsize) >= _LARGE:
-            if not (cuts and storage.is_remote and nbytes <= _FETCHED_WHOLE):
-                return Strided(file, dtype, shape, strides, 0, in_place, table, axis=rules.axis)
-            # Described as the local file is, so that the order of rows is the same.
-            whole = (prod(shape) * dtype.itemsize,)
-            described = replace(in_place, reading=described.reading, cached_whole=whole)
-    decoder = ChunkDecoder(stored.filters, dtype, dataset.chunks)
-    fill = fill_bytes(dataset) if rules.fill else None
-    return Chunked(FilteredChunks(file, table, decoder, shape, chunk_shape, fill, described))
-
-
-def _run_of_row(shape: tuple[int, ...], chunk: tuple[int, ...], rows: int, itemsize: int) -> int:
-    """Return the bytes of a row that are contiguous both in a chunk and in the row."""
-    for axis in reversed(range(len(shape))):
-        if axis == rows:
-            break
-        itemsize *= chunk[axis]
-        if chunk[axis] < shape[axis]:
-            break
-    return itemsize
-
-
-def _read_by(storage: Storage, how: str, **changes: Any) -> Storage:
-    return replace(storage, reading=READING[how] + decoding_hint(storage.packed), **changes)
-
-
-def _chunk_shape(dataset: Any) -> tuple[int, ...]:
-    """Return the shape of a chunk, clipped to the array; the array's shape if it has no chunks."""
-    steps = dataset.chunks or dataset.shape
-    return tuple(max(1, min(step, n)) for step, n in zip(steps, dataset.shape, strict=True))
+        if h5py.check_string_dtype(dataset.dtype) is not None:
+            texts = texts_in_memory(text_blocks(dataset), shape, storage)
+            if texts is not None:
+                return texts
+        references: Source | None = None
+        if not dataset.size:  # no space is allocated in the file
+            references = MemoryArray(np.empty(shape, REFERENCE))
+        elif dataset.file.id.get_create_plist().get_sizes() == (8, 8):
+            references = self.direct(REFERENCE)
+        if version is None or references is None:
+            raise varying_rows_error(storage, shape)
+        target = OnDisk(shape, dtype, self.rules, self.stored, version)
+        return varying_rows(target, references, storage)

@@ -17,10 +17,11 @@ import numpy as np
 from h5py import h5d
 
 from oocdata.engines.files import FileVersion
+from oocdata.engines.gather.grid import c_strides
 from oocdata.errors import ExternalDataError, MissingChunkError
 from oocdata.formats.codecs import chunk_grid
 from oocdata.formats.hdf5.file import FILTERS, fill_value, require_filters
-from oocdata.formats.hdf5.table import present_chunks
+from oocdata.formats.hdf5.table import stored_chunks
 
 __all__ = [
     "Rules",
@@ -105,8 +106,8 @@ def unwritten_rows(dataset: Any, axis: int) -> tuple[str, list[range]]:
     total, step = prod(counts), steps[axis]
     if dataset.id.get_num_chunks() == total:
         return "", []
-    present = present_chunks(dataset)  # without those beyond the end, left when it shrank
-    along = present.numbers // present.steps[axis] % counts[axis]
+    numbers = stored_chunks([dataset.id], counts, steps)[0]  # without those beyond the end
+    along = numbers // c_strides(counts)[axis] % counts[axis]
     positions, written = np.unique(along, return_counts=True)
     complete = positions[written == total // counts[axis]]
     starts, stops = np.append(0, complete + 1), np.append(complete, counts[axis])

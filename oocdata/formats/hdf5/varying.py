@@ -33,13 +33,12 @@ from oocdata.memory import cache_share
 from oocdata.threads import cached_property
 
 __all__ = [
-    "HEAP_BYTES",
-    "PIECE_BYTES",
     "REFERENCE",
     "VaryingNumbers",
     "VaryingRows",
     "text_blocks",
     "texts_in_memory",
+    "varying_rows",
     "varying_rows_error",
 ]
 
@@ -109,23 +108,41 @@ def varying_rows_error(storage: Storage, shape: tuple[int, ...]) -> UnsupportedD
     )
 
 
-class VaryingRows(WithStorage):
-    """Rows of ``bytes``, read from HDF5's heap; a `oocdata.engines.source.Source`."""
-
-    def __init__(self, target: OnDisk, storage: Storage) -> None:
-        self.target, self.shape, self.dtype = target, target.shape, target.dtype
-        self._storage = storage
-
-    @classmethod
-    def of(cls, target: OnDisk, references: Source, storage: Storage) -> VaryingRows:
-        """Return the rows of a dataset; `references` is the dataset with dtype `REFERENCE`."""
+def varying_rows(target: OnDisk, references: Source, storage: Storage) -> Source:
+    """Return the rows of a dataset; `references` is the dataset with dtype `REFERENCE`."""
+    at = references.storage()
+    storage = replace(
+        storage,
+        table_bytes=HEAP_BYTES + at.table_bytes,
+        cached_whole=() if at.chunks is None else (prod(target.shape) * REFERENCE.itemsize,),
+    )
+    if target.dtype.hasobject:
         none, counts = size_counts(np.empty(0, int)), map(size_counts, _lengths_of(references))
         described = replace(
             storage,
             reading="each row through h5py, from HDF5's heap",
             row_sizes=tuple(np.sum([none, *counts], axis=0).tolist()),
         )
-        return cls(target, described)
+        return VaryingRows(target, described)
+    described = replace(
+        storage,
+        layout=f"rows of varying length, {storage.layout}",
+        reading="whole rows through h5py; how long they are, by one scan that reads "
+        f"{REFERENCE.itemsize} bytes a row",
+        chunks=None,
+        strides=None,
+        table_bytes=storage.table_bytes + 4 * target.shape[0],
+        scratch_bytes=PIECE_BYTES,
+    )
+    return VaryingNumbers(target, references, described)
+
+
+class VaryingRows(WithStorage):
+    """Rows of ``bytes``, read from HDF5's heap; a `oocdata.engines.source.Source`."""
+
+    def __init__(self, target: OnDisk, storage: Storage) -> None:
+        self.target, self.shape, self.dtype = target, target.shape, target.dtype
+        self._storage = storage
 
     def __reduce__(self) -> Any:
         return VaryingRows, (self.target, self._storage)

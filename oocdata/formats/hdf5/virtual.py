@@ -46,53 +46,57 @@ def inspect_storage(dataset: Any, rules: Rules) -> Stored:
             f"virtual datasets must be nested at most {_MOST_NESTED} deep; these are deeper, or "
             "hold themselves."
         )
-    own_path = dataset.file.filename
-    mappings = dataset.virtual_sources()
-    names = list(dict.fromkeys(mapping.file_name for mapping in mappings))
+    own_path, mappings = dataset.file.filename, dataset.virtual_sources()
+    names = dict.fromkeys(mapping.file_name for mapping in mappings)
     elsewhere = [name for name in names if not _is_itself(own_path, name)]
     if elsewhere and not rules.external:
+        more = f" and {len(elsewhere) - 1} more" if len(elsewhere) > 1 else ""
         raise ExternalDataError(
-            f"the sources of a virtual dataset must lie in the file itself; {elsewhere[0]!r}"
-            f"{f' and {len(elsewhere) - 1} more' if len(elsewhere) > 1 else ''} does not. If you "
-            "trust the file, pass external=True."
+            f"the sources of a virtual dataset must lie in the file itself; {elsewhere[0]!r}{more} "
+            "does not. If you trust the file, pass external=True."
         )
-    filters: dict[int, None] = {}
-    outside: dict[str, None] = {}
-    shapes: dict[tuple[str, str], tuple[int, ...]] = {}
-    """Shapes of the sources that have been checked, by path and name."""
+    sources: dict[tuple[str, str], tuple[tuple[int, ...], Stored]] = {}
+    """Shape and storage of the sources that have been checked, by path and name."""
     for mapping in mappings:
-        path = _source_path(own_path, mapping, rules)
+        path, name = _source_path(own_path, mapping, rules), mapping.dset_name
         if path is None:
             continue
-        at = (path, mapping.dset_name)
-        if at not in shapes:
-            file = dataset.file if path == own_path else None
-            with Hdf5Names(path, external=rules.external, file=file) as tree:
-                try:
-                    source, _ = tree.dataset(mapping.dset_name)
-                except MissingKeyError as error:
-                    if rules.fill:
-                        continue
-                    what = f"the source {mapping.dset_name!r} in {path!r} is not there: it was"
-                    raise missing_error(what, _rows(mapping, rules), dataset) from error
-                shapes[at] = source.shape or ()
-                home = source.file.filename  # differs from `path` after an external link
-                inner = replace(
-                    rules, path=home, key=mapping.dset_name, axis=0, depth=rules.depth + 1
-                )
-                with error_location(home, mapping.dset_name):
-                    storage = inspect_storage(source, inner)
-            filters.update(dict.fromkeys(storage.filters))
-            outside.update(dict.fromkeys(file.path for file in storage.outside))
-            if home != own_path:
-                outside[os.path.abspath(home)] = None
-        if not rules.fill and not _fits(mapping, shapes[at]):
-            what = f"the source {mapping.dset_name!r} in {path!r} is only {shapes[at]}: some was"
+        try:
+            if (path, name) not in sources:
+                sources[path, name] = _inspect_source(dataset, path, name, rules)
+        except MissingKeyError as error:
+            if rules.fill:
+                continue
+            what = f"the source {name!r} in {path!r} is not there: it was"
+            raise missing_error(what, _rows(mapping, rules), dataset) from error
+        shape, _ = sources[path, name]
+        if not rules.fill and not _fits(mapping, shape):
+            what = f"the source {name!r} in {path!r} is only {shape}: some was"
             raise missing_error(what, _rows(mapping, rules), dataset)
     holes = _holes(dataset, mappings, rules)
     if len(holes) and not rules.fill:
         raise missing_error("what no source is mapped to was", holes, dataset)
-    return Stored("virtual", tuple(filters), tuple(map(FileVersion.of, outside)))
+    inner = [stored for _, stored in sources.values()]
+    filters = dict.fromkeys(number for stored in inner for number in stored.filters)
+    outside = dict.fromkeys(file for stored in inner for file in stored.outside)
+    return Stored("virtual", tuple(filters), tuple(outside))
+
+
+def _inspect_source(
+    dataset: Any, path: str, name: str, rules: Rules
+) -> tuple[tuple[int, ...], Stored]:
+    """Return shape and storage of a source, with its file if that is not the dataset's own."""
+    own_path = dataset.file.filename
+    file = dataset.file if path == own_path else None
+    with Hdf5Names(path, external=rules.external, file=file) as tree:
+        source, _ = tree.dataset(name)
+        home = source.file.filename  # differs from `path` after an external link
+        inner = replace(rules, path=home, key=name, axis=0, depth=rules.depth + 1)
+        with error_location(home, name):
+            stored = inspect_storage(source, inner)
+        if home != own_path:
+            stored = replace(stored, outside=(*stored.outside, FileVersion.of(home)))
+        return source.shape or (), stored
 
 
 def _source_path(own_path: str, mapping: Any, rules: Rules) -> str | None:
@@ -156,24 +160,14 @@ def _fits(mapping: Any, shape: tuple[int, ...]) -> bool:
 
 def _holes(dataset: Any, mappings: list[Any], rules: Rules) -> Ints:
     """Return the rows that mappings don't cover completely; raise if mappings overlap."""
-    none = np.empty(0, np.int64)
     if not dataset.size:
-        return none
+        return np.empty(0, np.int64)
     shape = dataset.shape
     left = dataset.id.get_space()
     left.select_hyperslab((0,) * len(shape), (1,) * len(shape), None, shape)
     for mapping in mappings:
         space, before = mapping.vspace, left.get_select_npoints()
-        if space.get_select_type() == h5s.SEL_ALL:
-            left.select_none()
-        elif _is_regular(space):
-            start, stride, count, block = space.get_regular_hyperslab()
-            left.select_hyperslab(start, count, stride, block, op=h5s.SELECT_NOTB)
-        else:
-            for first, last in np.asarray(space.get_select_hyper_blocklist()):
-                count = (1,) * len(first)
-                block = tuple((last + 1 - first).tolist())
-                left.select_hyperslab(tuple(first.tolist()), count, None, block, op=h5s.SELECT_NOTB)
+        _deselect(left, space)
         ends = space.get_select_bounds()[1]
         inside = all(end < length for end, length in zip(ends, shape, strict=True))
         if inside and before - left.get_select_npoints() < space.get_select_npoints():
@@ -183,7 +177,21 @@ def _holes(dataset: Any, mappings: list[Any], rules: Rules) -> Ints:
                 "Write the dataset without overlaps, or open its sources."
             )
     if not left.get_select_npoints():
-        return none
+        return np.empty(0, np.int64)
     blocks = np.asarray(left.get_select_hyper_blocklist(), np.int64)[:, :, rules.axis]
     runs = [np.arange(first, last + 1) for first, last in np.unique(blocks, axis=0)]
     return np.unique(np.concatenate(runs))
+
+
+def _deselect(left: Any, space: Any) -> None:
+    """Remove the selection of one dataspace from that of another."""
+    if space.get_select_type() == h5s.SEL_ALL:
+        left.select_none()
+    elif _is_regular(space):
+        start, stride, count, block = space.get_regular_hyperslab()
+        left.select_hyperslab(start, count, stride, block, op=h5s.SELECT_NOTB)
+    else:
+        for first, last in np.asarray(space.get_select_hyper_blocklist()):
+            block = tuple((last + 1 - first).tolist())
+            count = (1,) * len(block)
+            left.select_hyperslab(tuple(first.tolist()), count, None, block, op=h5s.SELECT_NOTB)
