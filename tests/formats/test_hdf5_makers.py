@@ -36,6 +36,8 @@ def test_matlab(tmp_path: Path, options: Any):
     path = matlab(tmp_path / "a.mat", **options)
     view = ooc.open(path, "u")
     assert_array_equal(np.asarray(view.transpose()), np.moveaxis(ARRAY, -1, 0))
+    assert view.storage.layout.endswith(", in MATLAB (2, 3, 4): its axes come in reverse")
+    assert "its axes come in reverse" in " ".join(str(contents(str(path), "u")).split())
 
 
 def test_an_empty_array_of_matlab(tmp_path: Path):

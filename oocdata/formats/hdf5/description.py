@@ -170,7 +170,7 @@ def describe(dataset: Any, path: str, key: str | None) -> Storage:
         format="HDF5",
         path=path,
         key=key,
-        layout=layout,
+        layout=layout + _by_matlab(dataset),
         codec=codec_name(dataset),
         stored_bytes=None if kind == "virtual" else dataset.id.get_storage_size(),
         reading=READING[kind],
@@ -203,6 +203,13 @@ def _scale(dimension: Any) -> Any:
         return dimension[0] if len(dimension) else None
     except (KeyError, ValueError, RuntimeError, OSError):
         return None
+
+
+def _by_matlab(dataset: Any) -> str:
+    """Return a note on the axes of a ``.mat`` of version 7.3, which are reversed; else empty."""
+    if dataset.ndim > 1 and "MATLAB_class" in dataset.attrs:
+        return f", in MATLAB {dataset.shape[::-1]}: its axes come in reverse"
+    return ""
 
 
 def _last(name: str | None) -> str:
