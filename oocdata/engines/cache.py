@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from oocdata.box import Ints
 from oocdata.engines.decoding import must_not_wait, scratch
 from oocdata.engines.slots import SCRATCH_FACTOR, Decode, Pin, Slots
+from oocdata.index import distinct
 from oocdata.memory import account, cache_share
 
 __all__ = ["ArrayCache", "Cache", "cache"]
@@ -377,7 +378,7 @@ class ArrayCache:
 
         Parameters
         ----------
-        chunks : ndarray of int64, shape (n,)
+        chunks : ndarray of int64
             Numbers of chunks of the array, in any order, repeats allowed.
         """
         numbers = chunks + self._first if self._first else self.numbers_of(chunks)
@@ -389,20 +390,34 @@ class ArrayCache:
             held.last_used[slots] = next(held.cache.clock)
             return Pin(slots, held.memory, held)
 
-    def load_few(self, chunks: Ints, decode: Decode, own_threads: bool = False) -> Pin | None:
-        """Pin chunks as `find` does, after decoding those not cached, if they are few.
+    def pin(self, chunks: Ints, decode: Decode, own_threads: bool = False) -> Pin | None:
+        """Pin chunks, after decoding those not cached; None if they are too many to pin at once.
 
-        Returns None if they are many, or if others were evicted meanwhile. A block shuffle on lanes
-        needs some new chunks with each read; this way all its rows are gathered in one go.
-        Gathering chunk by chunk takes 1.3 times as long (rows of 4 KB, 410 MB in chunks of gzip or
-        Zstandard, NumPy).
+        Parameters
+        ----------
+        chunks : ndarray of int64
+            Numbers of chunks of the array, in any order, repeats allowed. The pin has a slot for
+            each.
+        decode, own_threads
+            See `load`.
         """
-        absent = self.chunks_of(self.slots.absent(self.numbers_of(chunks)))
+        if pin := self.find(chunks):
+            return pin
         # A thread that must not wait caches nothing; see `load`.
-        if must_not_wait() or not 0 < len(absent) <= self.most // 2:
+        absent = self.chunks_of(self.slots.absent(self.numbers_of(chunks)))
+        if not must_not_wait() and 0 < len(absent) <= self.most // 2:
+            # A block shuffle on lanes needs some new chunks with each read; this way all its rows
+            # are gathered in one go. Gathering chunk by chunk takes 1.3 times as long (rows of 4
+            # KB, 410 MB in chunks of gzip or Zstandard, NumPy).
+            with self.load(absent.tolist(), decode, own_threads):
+                if pin := self.find(chunks):
+                    return pin
+        numbers = distinct(chunks.ravel())
+        if len(numbers) > self.most:
             return None
-        with self.load(absent.tolist(), decode, own_threads):
-            return self.find(chunks)
+        pin = self.load(numbers.tolist(), decode, own_threads)
+        pin.slots = pin.slots[np.searchsorted(numbers, chunks)]
+        return pin
 
     def missing(self, chunks: Ints) -> Ints:
         """Return those chunks that are neither cached nor being decoded."""

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from oocdata.box import Extent, Ints, covered_positions
 from oocdata.engines.cache import ArrayCache, cache
 from oocdata.engines.decoding import run_tasks
-from oocdata.engines.gather.grid import c_strides, chunk_groups, covered_chunks
-from oocdata.engines.gather.rows import plan_for, read_rows
+from oocdata.engines.gather.boxes import gather
+from oocdata.engines.gather.grid import c_strides, chunk_grid, chunk_groups, covered_chunks
+from oocdata.engines.gather.uncached import read_uncached
 from oocdata.engines.parts import JoinedParts
 from oocdata.engines.planned import missing_chunks
 from oocdata.engines.prefetch import Fetch
@@ -136,8 +137,7 @@ class Chunked:
         self.dtype = reader.dtype
         self.chunk_shape = tuple(chunk_shape or reader.chunk_shape)
         self.chunk_lengths = np.array(self.chunk_shape, np.int64)
-        grid = zip(self.shape, self.chunk_shape, strict=True)
-        self._grid = tuple(-(-length // step) for length, step in grid)
+        self._grid = chunk_grid(self.shape, self.chunk_shape)
         if prod(self._grid) > _MOST_CHUNKS:
             storage = reader.storage()
             raise UnknownFormatError(
@@ -147,8 +147,7 @@ class Chunked:
             )
         self.steps = c_strides(self._grid)
         # Places of the reader's chunks in a block, counted from its first, shape (chunks, N).
-        axes = zip(self.chunk_shape, reader.chunk_shape, strict=True)
-        counts = [-(-length // step) for length, step in axes]
+        counts = chunk_grid(self.chunk_shape, reader.chunk_shape)
         self._joined = np.indices(counts).reshape(len(counts), -1).T if chunk_shape else None
         self.slot_shape = slot_shape or self.chunk_shape
         piece = prod(reader.chunk_shape) * self.dtype.itemsize
@@ -184,12 +183,8 @@ class Chunked:
             return
         try:
             self.reader.check()
-            if not (self.cached.is_large and self._read_uncached(origins, extent, out, places)):
-                plan = plan_for(self, origins, extent)
-                if plan is not None:
-                    read_rows(self, plan, origins, extent, out, places)
-                else:
-                    self.read_cut(origins, extent, out, places)
+            if not (self.cached.is_large and read_uncached(self, origins, extent, out, places)):
+                gather(self, origins, extent, out, places)
             self.reader.check()
         except SourceError as error:
             if error.rows is None:
@@ -202,28 +197,6 @@ class Chunked:
             raise
 
     read_to = read
-
-    # The modules below are not for `import oocdata`: most programs don't need them.
-
-    def _read_uncached(
-        self, origins: Ints, extent: Extent, out: NDArray[Any], places: Ints | None
-    ) -> bool:
-        """Decode boxes into the output if that is better than caching; return whether it is."""
-        from oocdata.engines.gather.uncached import read_uncached, suits_uncached
-
-        suits = suits_uncached(self, origins, extent, out)
-        if suits:
-            read_uncached(self, origins, extent, out, places)
-        return suits
-
-    def read_cut(
-        self, origins: Ints, extent: Extent, out: NDArray[Any], places: Ints | None
-    ) -> None:
-        """Gather boxes that chunks cut, by items or by pieces."""
-        from oocdata.engines.gather import items, pieces
-
-        read = items.read_items if items.suits_items(self, extent) else pieces.read_pieces
-        read(self, origins, extent, out, places)
 
     def check(self) -> None:
         """Raise if the file has changed."""
@@ -240,11 +213,18 @@ class Chunked:
         items, chunk_rows = as_items(out), self.chunk_shape[0]
         numbers, within, counts = cut_runs(starts, lengths, chunk_rows)
         targets = np.cumsum(counts) - counts
-        for chunks, runs, which in chunk_groups(numbers, self.cached.most):
-            with self.pin(chunks) as pin:
+        pending = [np.arange(len(numbers))]
+        while pending:
+            runs = pending.pop()
+            pin = self.pin(numbers[runs])
+            if pin is None:  # there are too many chunks
+                groups = chunk_groups(numbers[runs], self.cached.most)
+                pending += [runs[some] for _, some in groups][::-1]
+                continue
+            with pin:
                 count = len(pin.memory) // items.itemsize
                 memory = np.ndarray(count, items.dtype, pin.memory)
-                places = pin.slots[which] * self.slot_shape[0] + within[runs]
+                places = pin.slots * self.slot_shape[0] + within[runs]
                 copy_runs(memory, places, items, targets[runs], counts[runs])
         self.reader.check()
 
@@ -255,7 +235,7 @@ class Chunked:
             return []
         numbers = covered_chunks(self.shape, self.chunk_shape, origins, extent)
         missing = missing_chunks(self.cached, numbers)
-        places = self._places(missing)
+        places = self.places_of(missing)
         if self._joined is not None:
             places = (places[:, None] + self._joined).reshape(-1, len(self.shape))
         ranges = fetches(places) if len(missing) else []
@@ -263,11 +243,9 @@ class Chunked:
 
     # Pin and decode chunks.
 
-    def pin(self, numbers: Ints) -> Pin:
-        """Pin distinct chunks, after decoding those not cached."""
-        return self.cached.find(numbers) or self.cached.load(
-            numbers.tolist(), self.decode, self.own_threads
-        )
+    def pin(self, numbers: Ints) -> Pin | None:
+        """Pin chunks, after decoding those not cached; see `ArrayCache.pin`."""
+        return self.cached.pin(numbers, self.decode, self.own_threads)
 
     def slots_of(self, memory: NDArray[np.uint8]) -> NDArray[Any]:
         """Return the chunks in a memory, shape ``(slots, *slot_shape)``."""
@@ -277,7 +255,7 @@ class Chunked:
     def decode(self, numbers: list[int], slots: list[int], memory: NDArray[np.uint8]) -> None:
         """Decode chunks into slots, without the parts beyond the edge of the array."""
         chunks = self.slots_of(memory)
-        places = self._places(np.array(numbers))
+        places = self.places_of(np.array(numbers))
         inside = np.minimum(
             self.chunk_lengths, np.array(self.shape) - places * self.chunk_lengths
         ).tolist()
@@ -314,6 +292,6 @@ class Chunked:
             ]
         )
 
-    def _places(self, numbers: Ints) -> Ints:
+    def places_of(self, numbers: Ints) -> Ints:
         """Return the places of chunks in the grid."""
         return np.stack(np.unravel_index(numbers, self._grid), axis=1)

@@ -51,8 +51,8 @@ class Pin:
 
     Attributes
     ----------
-    slots : ndarray of int64, shape (n,)
-        Slot of each chunk, in the order of the request.
+    slots : ndarray of int64
+        Slot of each chunk of the request.
     memory : ndarray of uint8
         Slot `i` begins at byte ``i * nbytes``.
     """
@@ -295,7 +295,7 @@ class Slots:
 
     def pinned(self) -> set[int]:
         """Return the slots that are pinned."""
-        return {slot for slots in list(self.pins.values()) for slot in slots.tolist()}
+        return {slot for slots in list(self.pins.values()) for slot in slots.ravel().tolist()}
 
     def evict(self, slot: int, *, give_back: bool) -> None:
         """Forget the chunk in a slot; return its pages to the system if `give_back`."""

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.engines.buffers import empty
+from oocdata.engines.gather.grid import chunk_grid
 
 __all__ = ["chunk_grid", "codecs", "decompress", "numbers_of", "numcodec", "write_chunk"]
 
@@ -114,17 +115,6 @@ def _check_blosc(data: Any) -> None:
     length = int.from_bytes(data[12:16], "little") if size >= _BLOSC_HEADER_BYTES else 0
     if length != size:
         raise ValueError(f"its Blosc header says {length} bytes, but it has {size}")
-
-
-def chunk_grid(shape: tuple[int, ...], chunk_shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the number of chunks along each axis.
-
-    Examples
-    --------
-    >>> chunk_grid((10, 3), (4, 3))
-    (3, 1)
-    """
-    return tuple(-(-length // step) for length, step in zip(shape, chunk_shape, strict=True))
 
 
 def write_chunk(

@@ -8,6 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
@@ -23,10 +24,9 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent
 from oocdata.datasets.view import View
-from oocdata.engines import gather
 from oocdata.engines.cache import cache
 from oocdata.engines.chunked import Chunked
-from oocdata.engines.gather import items, row_plan
+from oocdata.engines.gather import boxes as gathering
 from oocdata.engines.source import Source, Storage
 from oocdata.errors import DamagedChunkError, SourceError, UnknownFormatError
 from oocdata.testing import SourceConformance, boxes_of, sample_array
@@ -84,6 +84,17 @@ def budget(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> I
     return
 
 
+@contextmanager
+def gathered(pieces: bool) -> Iterator[None]:
+    """Gather all boxes by pieces, or by points."""
+    with pytest.MonkeyPatch.context() as patched:
+        for limit in ("_POINTS_PER_PIECE", "_CUT_POINTS_PER_PIECE"):
+            patched.setattr(gathering, limit, 0 if pieces else 1 << 40)
+        gathering.plan_points.cache_clear()
+        yield
+    gathering.plan_points.cache_clear()
+
+
 class TestChunks(SourceConformance):
     def make(self, folder: Path, array: NDArray[Any]) -> Source:
         chunks = tuple(min(length, 4) for length in array.shape)
@@ -98,17 +109,15 @@ class TestChunksOneAtATime(TestChunks):
     dtypes = ("<f4",)
 
 
-@pytest.mark.parametrize("pieces", [False, True], ids=["by items", "by pieces"])
+@pytest.mark.parametrize("pieces", [False, True], ids=["by points", "by pieces"])
 @pytest.mark.parametrize("own_threads", [False, True])
 @pytest.mark.parametrize("chunk", [1, 3, 1000])
-def test_boxes_of_chunks(
-    chunk: int, own_threads: bool, pieces: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(items, "ITEMS_IN_A_PIECE", 0 if pieces else 1 << 40)
+def test_boxes_of_chunks(chunk: int, own_threads: bool, pieces: bool) -> None:
     array, _, view = counted(
         (23, 3, 5, 4), tuple(min(n, chunk) for n in (23, 3, 5, 4)), own_threads=own_threads
     )
-    check_boxes(view.source, array)
+    with gathered(pieces):
+        check_boxes(view.source, array)
 
 
 def test_each_chunk_is_decoded_once_a_batch_and_found_by_the_next():
@@ -127,20 +136,20 @@ def test_chunks_of_one_row_are_cached_too():
     assert reader.count == {(row, 0): 1 for row in (7, 8, 9, 10)}
 
 
-@pytest.mark.parametrize("pieces", [False, True], ids=["by items", "by pieces"])
+@pytest.mark.parametrize("pieces", [False, True], ids=["by points", "by pieces"])
 @pytest.mark.parametrize("limit", [1 << 20, 1], ids=["at once", "in parts"])
 def test_only_the_chunks_that_boxes_cover_are_decoded(
     limit: int, pieces: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Patches decode each chunk that a box touches, once."""
-    monkeypatch.setattr(items, "ITEMS_IN_A_PIECE", 0 if pieces else 1 << 40)
     monkeypatch.setattr(cache, "budget", lambda: limit)
     reader = CountingReader(sample_array((20, 64, 96)), (1, 16, 32))
     source, extent = Chunked(reader), Extent((1, 16, 16), (1, 1, 1))
     rng = np.random.default_rng(0)
     origins = np.stack([rng.integers(0, n, 40) for n in (20, 49, 81)], axis=1)
     out = np.empty((40, *extent.lengths), "f4")
-    source.read(origins, extent, out)
+    with gathered(pieces):
+        source.read(origins, extent, out)
     assert_array_equal(out, boxes_of(reader.array, origins, extent))
     covered = {
         (row, i, j)
@@ -175,7 +184,7 @@ def test_windows_of_several_sample_axes_decode_their_frames_once():
     assert reader.count == {(0, time, 0, 0): 1 for time in range(4)}
 
 
-@pytest.mark.parametrize("length", [3, 90], ids=["by rows", "by pieces"])
+@pytest.mark.parametrize("length", [3, 90], ids=["short", "long"])
 def test_short_and_long_windows(length: int):
     array, _, view = counted((500, 5), (100, 2))
     starts = np.random.default_rng(0).integers(0, 500 - length, 20)
@@ -186,7 +195,7 @@ def test_short_and_long_windows(length: int):
 @pytest.mark.parametrize("budget", [40 * 400], indirect=True)
 @pytest.mark.usefixtures("budget")
 def test_more_chunks_than_may_be_pinned_and_small_pieces(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(row_plan, "_SCRATCH_BYTES", 100)  # four rows at a time
+    monkeypatch.setattr(gathering, "_SCRATCH_BYTES", 100)  # four rows at a time
     array, _, view = counted((400, 3, 2), (5, 2, 2))
     rows = np.random.default_rng(0).integers(0, 400, 300)
     assert_array_equal(view.take(rows), array[rows])
@@ -204,11 +213,9 @@ def test_a_few_new_chunks_are_decoded_and_the_others_stay(monkeypatch: pytest.Mo
     cache.forget()
     view.take(np.arange(4 * 16))
     gathers: list[int] = []
-    take_rows = row_plan.take_rows
+    take = gathering._take
     monkeypatch.setattr(
-        gather.rows,
-        "take_rows",
-        lambda *given: (gathers.append(given[3].shape[1]), take_rows(*given)),
+        gathering, "_take", lambda *given: (gathers.append(len(given[3])), take(*given))
     )
     reader.count.clear()
     rows = np.array([0, 71, 3, 39, 20, 64, 0, 12])
@@ -232,7 +239,7 @@ def test_a_few_new_chunks_are_decoded_and_the_others_stay(monkeypatch: pytest.Mo
 @pytest.mark.usefixtures("budget")
 def test_columns_of_single_numbers(monkeypatch: pytest.MonkeyPatch, chunk: tuple[int, int]):
     """They are gathered column by column, some elements at a time."""
-    monkeypatch.setattr(row_plan, "_SCRATCH_BYTES", 100)
+    monkeypatch.setattr(gathering, "_SCRATCH_BYTES", 100)
     array, _, view = counted((400, 5), chunk)
     rows = np.random.default_rng(0).integers(0, 400, 30)
     for wanted, expected in (
@@ -260,7 +267,7 @@ def test_plans_of_random_crops_are_forgotten():
     for y in range(90):
         for x in range(0, 90, 30):
             source.read(np.array([[2, y, x]]), extent, out)
-    assert row_plan.plan_rows.cache_info().currsize <= 64
+    assert gathering.plan_points.cache_info().currsize <= 64
 
 
 def test_two_arrays_do_not_share_a_chunk_and_two_opens_of_one_do():
@@ -367,11 +374,11 @@ def test_any_boxes_of_any_chunks(data: st.DataObject):
     reader = CountingReader(sample_array(shape, "i4"), chunks)
     source = Chunked(reader)
     expected = boxes_of(reader.array, origins, extent)
-    limit, items_in_a_piece = cache.budget, items.ITEMS_IN_A_PIECE
-    try:
-        items.ITEMS_IN_A_PIECE = data.draw(st.sampled_from([0, 1 << 40]))
+    with gathered(data.draw(st.booleans())), pytest.MonkeyPatch.context() as patched:
+        patched.setattr(gathering, "_FEW_POINTS", data.draw(st.sampled_from([0, 1 << 10])))
+        patched.setattr(gathering, "_POINTS_AT_ONCE", data.draw(st.sampled_from([9, 1 << 14])))
         if data.draw(st.booleans()):
-            cache.budget = lambda: prod(chunks) * 4 * 8
+            patched.setattr(cache, "budget", lambda: prod(chunks) * 4 * 8)
         out = np.empty(expected.shape, data.draw(st.sampled_from(["i4", "f8"])))
         source.read(origins, extent, out)
         assert_array_equal(out, expected)
@@ -379,8 +386,6 @@ def test_any_boxes_of_any_chunks(data: st.DataObject):
         turned = np.zeros([out.shape[axis] for axis in order], "i4").transpose(np.argsort(order))
         source.read(origins, extent, turned)
         assert_array_equal(turned, expected)
-    finally:
-        cache.budget, items.ITEMS_IN_A_PIECE = limit, items_in_a_piece
     steps = np.indices(lengths).reshape(len(shape), -1).T * strides
     covered = {tuple(place) for at in origins for place in ((at + steps) // chunks).tolist()}
     assert set(reader.count) == covered
@@ -429,5 +434,5 @@ def test_calls_of_a_warm_read():
     sys.setprofile(lambda frame, event, _: calls.update([event]))
     source.read(origins, extent, out)
     sys.setprofile(None)
-    assert calls["call"] + calls["c_call"] <= 32
+    assert calls["call"] + calls["c_call"] <= 48
     assert_array_equal(out[:, 0], array[rows])

@@ -14,7 +14,7 @@ from numpy.testing import assert_array_equal
 
 from oocdata.box import Extent
 from oocdata.engines.cache import cache
-from oocdata.engines.gather import row_plan, rows
+from oocdata.engines.gather import boxes as gathering
 from oocdata.testing import boxes_of, sample_array
 
 
@@ -39,15 +39,15 @@ def cases(draw: Any) -> tuple[Any, ...]:
     return sample_array((*outer, *inner), dtype), chunk, box, origins, draw(st.booleans()), seed
 
 
-@pytest.mark.parametrize("few", [1, 8])
+@pytest.mark.parametrize("few", [2, 8])
 @given(case=cases(), out_dtype=st.sampled_from([None, "f8"]), swapped=st.booleans())
 @settings(max_examples=150, deadline=None)
 def test_any_boxes(few: int, case: tuple[Any, ...], out_dtype: str | None, swapped: bool) -> None:
     array, chunk, extent, origins, scattered, seed = case
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(rows, "_FEW_CUT", few)  # 1: also if all are cut
-        patched.setattr(row_plan, "_POINTS_AT_ONCE", 50)
-        patched.setattr(row_plan, "_RUN_BYTES", 50)
+        patched.setattr(gathering, "_FEW_CUT", few)
+        patched.setattr(gathering, "_FEW_POINTS", 0)
+        patched.setattr(gathering, "_POINTS_AT_ONCE", 50)
         source = counted(array, *chunk, *array.shape[len(chunk) :])[0].source
         expected = boxes_of(array, origins, extent)
         places = np.random.default_rng(seed).permutation(2 * len(origins))[: len(origins)]
@@ -67,24 +67,23 @@ def test_any_boxes(few: int, case: tuple[Any, ...], out_dtype: str | None, swapp
 def test_windows_are_located_once_each(
     monkeypatch: pytest.MonkeyPatch, dtype: str, width: int
 ) -> None:
-    """Rows are located one by one for those windows alone that two chunks share, if not tiny."""
+    """Rows are located one by one for those windows alone that two chunks share."""
     array = sample_array((4000, width), dtype)
     view, decoded = counted(array, 1000, width)
     located: list[int] = []
-    real = row_plan.RowPlan.located
+    real = gathering._Plan.located_points
 
-    def counting(self: row_plan.RowPlan, points: np.ndarray) -> Any:
-        located.append(len(points))
-        return real(self, points)
+    def counting(self: gathering._Plan, origins: np.ndarray) -> Any:
+        located.append(len(origins))
+        return real(self, origins)
 
-    monkeypatch.setattr(row_plan.RowPlan, "located", counting)
+    monkeypatch.setattr(gathering._Plan, "located_points", counting)
     starts = np.random.default_rng(0).permutation(3936)[:1000]
     got = view.windows(64).take(starts)
     assert_array_equal(got, array[starts[:, None] + np.arange(64)])
     cut = int((starts % 1000 > 1000 - 64).sum())
     assert 20 < cut < 125
-    by_row = 0 if array[0].nbytes <= rows._ITEM_BYTES else cut * 64
-    assert sum(located) == 2 * 1000 + by_row
+    assert sum(located) == cut
     assert decoded.total() == 4
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -12,19 +11,29 @@ from oocdata.box import Extent, Ints, split_at_gaps
 from oocdata.index import distinct
 
 __all__ = [
-    "ITEMS_IN_A_PIECE", "c_strides", "chunk_groups", "chunk_parts", "chunks_along",
+    "c_strides",
+    "chunk_grid",
+    "chunk_groups",
+    "chunk_parts",
+    "chunks_along",
     "covered_chunks",
-]  # fmt: skip
-
-ITEMS_IN_A_PIECE = 256
-"""Items whose places are computed and that are copied in about the time of copying one piece. In
-h5py's default chunks, crops of images (12 KiB, 49 items a piece) and of weather fields (24 KiB, 61
-items) take 1 / 4 of the processor's time by NumPy iteration."""
+]
 
 
 def c_strides(shape: tuple[int, ...]) -> Ints:
     """Return the steps of an array's axes in C order, in elements."""
     return np.array([prod(shape[axis + 1 :]) for axis in range(len(shape))], np.int64)
+
+
+def chunk_grid(shape: tuple[int, ...], chunk_shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the number of chunks along each axis.
+
+    Examples
+    --------
+    >>> chunk_grid((10, 3), (4, 3))
+    (3, 1)
+    """
+    return tuple(-(-length // step) for length, step in zip(shape, chunk_shape, strict=True))
 
 
 def chunks_along(
@@ -116,25 +125,19 @@ def chunk_parts(
         taken += count
 
 
-def chunk_groups(numbers: Ints, most: int, first: int = 0) -> Iterator[tuple[Ints, Any, Ints]]:
-    """Yield up to `most` distinct chunks, the points in them, and the chunk of each point.
+def chunk_groups(numbers: Ints, most: int, first: int = 0) -> Iterator[tuple[int, Ints]]:
+    """Yield the points in up to `most` distinct chunks, and the number of the first of these.
 
-    `numbers` holds the chunk number of each point. If there are several groups, chunks from number
-    `first` on come first.
+    `numbers` holds the chunk number of each point. Chunks from number `first` on come first.
 
     Examples
     --------
-    >>> for chunks, points, which in chunk_groups(np.array([7, 3, 5, 3]), 2):
-    ...     print(chunks, points, which)
-    [3 5] [1 2 3] [0 1 0]
-    [7] [0] [0]
+    >>> list(chunk_groups(np.array([7, 3, 5, 3]), 2))
+    [(3, array([1, 2, 3])), (7, array([0]))]
     """
-    chunks, which = np.unique(numbers, return_inverse=True)
-    if len(chunks) <= most:
-        yield chunks, slice(None), which
-        return
+    chunks = distinct(numbers)
+    which = np.searchsorted(chunks, numbers)
     skipped = int(np.searchsorted(chunks, first))
     chunks, which = np.roll(chunks, -skipped), (which - skipped) % len(chunks)
     for start in range(0, len(chunks), most):
-        points = ((which >= start) & (which < start + most)).nonzero()[0]
-        yield chunks[start : start + most], points, which[points] - start
+        yield int(chunks[start]), ((which >= start) & (which < start + most)).nonzero()[0]

@@ -1,0 +1,390 @@
+"""Gather boxes from decoded chunks, in one of two ways.
+
+By points: along its outer axes, each box is cut into points. A point is a row of a chunk, or of
+several chunks side by side (*columns*), and one `numpy.take` copies the points of many boxes,
+however many chunks they come from. All boxes have the same origin along the inner axes.
+
+By pieces, where points would be many and small: one copy for each chunk that each box covers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+from math import prod
+from operator import mul
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.box import Extent, Ints, slice_boxes
+from oocdata.engines.copying import copy_reordered
+from oocdata.engines.gather.grid import c_strides, chunk_grid, chunk_groups, chunk_parts
+
+if TYPE_CHECKING:
+    from oocdata.engines.chunked import Chunked
+
+__all__ = ["gather", "plan_points"]
+
+_POINTS_PER_PIECE, _CUT_POINTS_PER_PIECE = 256, 32
+"""Points that are copied in about the time of copying one piece, if they are whole rows of chunks,
+and if not. In h5py's default chunks, crops of images (12 KiB, 49 numbers a piece) and of weather
+fields (24 KiB, 61 numbers) take 1 / 4 of the processor's time by NumPy iteration by points."""
+
+_FEW_CUT = 8
+"""Boxes are located as a whole if at most one in this many is cut by chunks: epochs of windows of
+64 rows of 68 bytes are 2.8 times as fast by NumPy iteration."""
+
+_TINY_ROW = 32
+"""Bytes of rows whose boxes are also copied as a whole: windows of 128 numbers of 8 bytes are 1.3
+times as fast by NumPy iteration, of 2 bytes 2 times."""
+
+_FEW_POINTS, _POINTS_AT_ONCE = 1 << 10, 1 << 14
+"""Points that take no longer to locate than whole boxes; and points that are located at a time: few
+enough that tables stay in the processor's cache."""
+
+_SCRATCH_BYTES = 1 << 18
+"""Size of NumPy's intermediate copies, which fits the processor's cache."""
+
+_CACHE_LINE = 64
+"""Bytes."""
+
+_MOST_PLANS = 64
+"""Plans that are cached; arrays of equal layout share them."""
+
+
+def gather(
+    array: Chunked, origins: Ints, extent: Extent, out: NDArray[Any], places: Ints | None
+) -> None:
+    """Write ``out[i] = the box at origins[i]``, or to ``out[places[i]]``."""
+    lengths, axes = extent.lengths, len(array.shape)
+    while axes > 1 and lengths[axes - 1] == array.shape[axes - 1]:
+        axes -= 1  # taken whole
+    if axes > 1:
+        differs = (origins[:, 1:axes] != origins[0, 1:axes]).any(axis=0)
+        axes = 2 + max(np.flatnonzero(differs).tolist(), default=-1)
+    inner = tuple(origins[0, axes:].tolist())
+    shapes = array.shape, array.chunk_shape, array.slot_shape
+    plan = plan_points(*shapes, array.dtype, axes, inner, extent)
+    if plan is None:
+        done = _gather_pieces(array, origins, extent, out, places)
+    else:
+        done = _gather_points(array, plan, origins, extent, out, places)
+    if not done:
+        _gather_in_parts(array, origins, extent, out, places)
+
+
+def _gather_in_parts(
+    array: Chunked, origins: Ints, extent: Extent, out: NDArray[Any], places: Ints | None
+) -> None:
+    """Gather boxes whose chunks are too many to pin: some boxes at a time, or halves of boxes.
+
+    Boxes that begin in the same chunks are together. Halves are cut along the axis along which
+    boxes cover most chunks.
+    """
+    grid = chunk_grid(array.shape, array.chunk_shape)
+    axes = zip(extent.lengths, grid, extent.spans, array.chunk_shape, strict=True)
+    counts = [min(*most, (span - 2) // chunk + 2) for *most, span, chunk in axes]
+    each = max(1, array.cached.most // prod(counts))
+    first = (origins // array.chunk_lengths) @ array.steps
+    # Begin where another thread reads now, to share the chunks that it decodes. If two threads each
+    # read all chunks of a long array, an epoch takes 1 / 1.3 of the time.
+    groups = list(chunk_groups(first, each, array.cached.reading))
+    if len(groups) > 1:
+        for chunk, boxes in groups:
+            array.cached.reading = chunk
+            gather(array, origins[boxes], extent, out, boxes if places is None else places[boxes])
+        return
+    axis = int(np.argmax(counts))
+    length = extent.lengths[axis]
+    for start, stop in ((0, length // 2), (length // 2, length)):
+        begins, half, where = slice_boxes(origins, extent, axis, start, stop)
+        gather(array, begins, half, out[where], places)
+
+
+class _Axis(NamedTuple):
+    """An outer axis: the length of a chunk, and steps from chunk to chunk and from row to row."""
+
+    chunk: int
+    chunk_step: int
+    row_step: int
+
+
+class _Column(NamedTuple):
+    """Chunks at one place along the inner axes, and the part of a point that they fill.
+
+    Attributes
+    ----------
+    number : int
+        Number of the chunk at place 0 along the outer axes.
+    within, target : tuple of slice
+        Slices of a chunk's inner axes, and of the box's.
+    most : bool
+        At least half of a chunk's row is taken. If so, `numpy.take` of whole rows as opaque items
+        is several times as fast as an index with slices.
+    """
+
+    number: int
+    within: tuple[slice, ...]
+    target: tuple[slice, ...]
+    most: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Plan:
+    """Plan to gather boxes by points.
+
+    Attributes
+    ----------
+    axes : tuple of _Axis
+        The outer axes.
+    every : list of ndarray of int64
+        Offsets from the first point of a box to all, along each axis; an open mesh.
+    offsets : ndarray of int64, shape (points,)
+        Rows from the first point of a box to each, if they are in one chunk.
+    last : ndarray of int64, shape (axes,)
+        Offset from the first point to the last.
+    rows : int
+        Rows of a slot.
+    inner : tuple of int
+        Shape of a chunk's row.
+    dtype, item, box : numpy.dtype
+        Of the array; of a chunk's row, and of all points of a box, as opaque items. Boxes that are
+        large have no `box`.
+    columns : tuple of _Column
+    numbers : ndarray of int64, shape (columns,)
+        Numbers of the columns.
+    whole : bool
+        A point is one run of bytes, in the chunk and in the box.
+    is_run : bool
+        Points are tiny and lie side by side.
+    """
+
+    axes: tuple[_Axis, ...]
+    every: list[Ints]
+    offsets: Ints
+    last: Ints
+    rows: int
+    inner: tuple[int, ...]
+    dtype: np.dtype[Any]
+    item: np.dtype[Any]
+    box: np.dtype[Any] | None
+    columns: tuple[_Column, ...]
+    numbers: Ints
+    whole: bool
+    is_run: bool
+
+    def located(self, points: Iterable[Ints]) -> tuple[Ints, Ints]:
+        """Return the chunk of each point in the column of number 0, and its row there.
+
+        `points` holds their places along each axis.
+        """
+        numbers, rows = np.zeros((2, 1), np.int64)
+        for along, axis in zip(points, self.axes, strict=True):
+            places = along // axis.chunk  # by a scalar: several times as fast as by an array
+            numbers = numbers + places * axis.chunk_step
+            rows = rows + (along - places * axis.chunk) * axis.row_step
+        return numbers, rows
+
+    def located_points(self, origins: Ints) -> tuple[Ints, Ints]:
+        """Return the chunk and the row of each point of boxes, shape (boxes, points)."""
+        begins = origins.T.reshape(len(self.axes), -1, *[1] * len(self.axes))
+        numbers, rows = self.located(map(np.add, begins, self.every))
+        return numbers.reshape(len(origins), -1), rows.reshape(len(origins), -1)
+
+    def cut(self, origins: Ints) -> Ints:
+        """Return the boxes that are cut by chunks; all if they have few points."""
+        if len(origins) * len(self.offsets) <= _FEW_POINTS:
+            return np.arange(len(origins))
+        first, last = self.located(origins.T)[0], self.located((origins + self.last).T)[0]
+        return np.flatnonzero(first != last)
+
+
+@lru_cache(_MOST_PLANS)
+def plan_points(
+    shape: tuple[int, ...],
+    chunk_shape: tuple[int, ...],
+    slot_shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    axes: int,
+    inner_origin: tuple[int, ...],
+    extent: Extent,
+) -> _Plan | None:
+    """Return a plan to gather boxes by points; None if copying pieces is faster.
+
+    Parameters
+    ----------
+    shape, chunk_shape, slot_shape : tuple of int
+        Shapes of the array, of a whole chunk, and of the memory for one, which may be longer along
+        axis 0.
+    dtype : numpy.dtype
+    axes : int
+        Number of outer axes, along which boxes are cut into points.
+    inner_origin : tuple of int
+        Origin of all boxes along the inner axes.
+    extent : Extent
+    """
+    lengths, strides, inner = extent.lengths, extent.strides, chunk_shape[axes:]
+    chunk_steps = c_strides(chunk_grid(shape, chunk_shape)).tolist()
+    parts = [
+        list(chunk_parts(*along))
+        for along in zip(inner_origin, lengths[axes:], strides[axes:], inner, strict=True)
+    ]
+    columns = []
+    for column in product(*parts):
+        steps = zip(column, chunk_steps[axes:], strict=True)
+        within, target = tuple(w for _, w, _ in column), tuple(t for *_, t in column)
+        taken = prod(t.stop - t.start for t in target)
+        number = sum(place * step for (place, _, _), step in steps)
+        columns.append(_Column(number, within, target, 2 * taken >= prod(inner)))
+    whole = lengths[axes:] == inner and len(columns) == 1
+    points = prod(lengths[:axes])
+    spans = zip(extent.spans[:axes], chunk_shape, strict=False)
+    pieces = prod((span - 1) // step + 1 for span, step in spans)
+    if points > pieces * (_POINTS_PER_PIECE if whole else _CUT_POINTS_PER_PIECE):
+        return None
+    item = np.dtype(f"V{prod(inner) * dtype.itemsize}")
+    nbytes, row_steps = points * item.itemsize, c_strides(chunk_shape[:axes])
+    is_small = nbytes <= _SCRATCH_BYTES
+    outer = zip(chunk_shape, chunk_steps, row_steps.tolist(), strict=False)
+    along = [np.arange(n) * stride for n, stride in zip(lengths[:axes], strides, strict=False)]
+    every = list(np.meshgrid(np.zeros(1, np.int64), *along, indexing="ij", sparse=True))[1:]
+    offsets = sum(places * step for places, step in zip(every, row_steps, strict=True)).ravel()
+    return _Plan(
+        axes=tuple(_Axis(*axis) for axis in outer),
+        every=every,
+        offsets=offsets,
+        last=np.array(extent.spans[:axes]) - 1,
+        rows=prod(slot_shape[:axes]),
+        inner=inner,
+        dtype=dtype,
+        item=item,
+        box=np.dtype(f"V{nbytes}") if is_small else None,
+        columns=tuple(columns),
+        numbers=np.array([column.number for column in columns], np.int64),
+        whole=whole,
+        is_run=is_small and whole and 1 < points == offsets[-1] + 1 and item.itemsize <= _TINY_ROW,
+    )
+
+
+def _gather_points(
+    array: Chunked,
+    plan: _Plan,
+    origins: Ints,
+    extent: Extent,
+    out: NDArray[Any],
+    places: Ints | None,
+) -> bool:
+    """Gather boxes by points; return False if their chunks are too many to pin."""
+    points, each = origins[:, : len(plan.axes)], len(plan.offsets)
+    few = max(1, _POINTS_AT_ONCE // each)
+    if each > 1 and len(points) > few:
+        order = plan.located(points.T)[0].argsort(kind="stable")
+        for start in range(0, len(order), few):
+            some = order[start : start + few]
+            gather(array, origins[some], extent, out, some if places is None else places[some])
+        return True
+    cut = plan.cut(points) if each > 1 else points[:0, 0]
+    by_point = len(cut) > len(points) // _FEW_CUT
+    is_run = plan.is_run and not by_point
+    if by_point:
+        numbers, rows = plan.located_points(points)
+        cut = cut[:0]
+    else:
+        numbers, rows = plan.located(points.T[:, :, None])
+        if each > 1 and not is_run:
+            rows = rows + plan.offsets
+    pin = array.pin(numbers[:, :, None] + plan.numbers)
+    if pin is None:
+        return False
+    with pin:
+        where = slice(0, len(points)) if places is None else places
+        _take(plan, pin.memory, pin.slots * plan.rows, rows, is_run, out, where)
+    if len(cut):  # These have rows of other chunks: leaving them out would have taken longer.
+        gather(array, origins[cut], extent, out, cut if places is None else places[cut])
+    return True
+
+
+def _take(
+    plan: _Plan,
+    memory: NDArray[np.uint8],
+    firsts: Ints,
+    rows: Ints,
+    is_run: bool,
+    out: NDArray[Any],
+    where: slice | Ints,
+) -> None:
+    """Fill boxes of `out` with points of decoded chunks.
+
+    Parameters
+    ----------
+    plan : _Plan
+    memory : ndarray of uint8
+        Decoded chunks, side by side.
+    firsts : ndarray of int64, shape (boxes, points or 1, columns)
+        First row in `memory` of the chunks of each point, or of all points of a box.
+    rows : ndarray of int64, shape (boxes, points)
+        Row of each point in its chunk.
+    is_run : bool
+        Whether only the first points are given, and the others follow.
+    out : ndarray, shape (all boxes, *lengths)
+        Any strides and numeric dtype.
+    where : slice or ndarray of int64
+        Places of the boxes in `out`.
+    """
+    each, axes, step = len(plan.offsets), len(plan.axes), plan.item.itemsize
+    items = np.ndarray(len(memory) // step, plan.item, memory)
+    if is_run:  # overlapping items, one from each row on
+        items = np.ndarray(len(items) - each + 1, plan.box, memory, strides=(step,))
+    direct = plan.whole and out.dtype == plan.dtype and out.flags.c_contiguous
+    if direct and isinstance(where, slice) and not is_run:
+        # `mode="clip"` writes to `out` without a buffer.
+        at = (firsts[:, :, 0] + rows).ravel()
+        items.take(at, out=np.ndarray(len(at), plan.item, out), mode="clip")
+        return
+    flat = np.ndarray((len(memory) // step, *plan.inner), plan.dtype, memory)
+    few = max(1, _SCRATCH_BYTES // (max(step, _CACHE_LINE) * each))
+    for start in range(0, len(rows), few):
+        part = slice(start, start + few)
+        some = part if isinstance(where, slice) else where[part]
+        for number, column in enumerate(plan.columns):  # adjacent columns share lines of `out`
+            at = (firsts[part, :, number] + rows[part]).ravel()
+            if not column.most:
+                taken = flat[(np.minimum(at, len(flat) - 1), *column.within)]
+            else:
+                at = np.minimum(at, len(items) - 1)
+                whole = items[at] if is_run else items.take(at)
+                if direct and plan.box is not None:
+                    # Rows of 256 bytes of 8 files in chunks take 1 / 1.3 of the processor's time by
+                    # NumPy iteration, of 2 to 64 KB 1 / 1.15.
+                    np.ndarray(len(out), plan.box, out)[some] = whole.view(plan.box)
+                    continue
+                taken = whole.view(plan.dtype).reshape(-1, *plan.inner)
+                taken = taken[(slice(None), *column.within)]
+            target = out[(*[slice(None)] * (1 + axes), *column.target)]
+            target[some] = taken.reshape(-1, *out.shape[1 : 1 + axes], *taken.shape[1:])
+
+
+def _gather_pieces(
+    array: Chunked, origins: Ints, extent: Extent, out: NDArray[Any], places: Ints | None
+) -> bool:
+    """Copy the pieces that boxes and chunks share; return False if the chunks are too many."""
+    numbers, pieces, steps = [], [], array.steps.tolist()
+    targets = range(len(origins)) if places is None else places.tolist()
+    for target, origin in zip(targets, origins.tolist(), strict=True):
+        axes = zip(origin, extent.lengths, extent.strides, array.chunk_shape, strict=True)
+        for parts in product(*[list(chunk_parts(*axis)) for axis in axes]):
+            chunk, within, region = zip(*parts, strict=True)
+            numbers.append(sum(map(mul, chunk, steps)))
+            pieces.append((within, (target, *region)))
+    pin = array.pin(np.array(numbers, np.int64))
+    if pin is None:
+        return False
+    with pin:
+        chunks = array.slots_of(pin.memory)
+        for slot, (within, target) in zip(pin.slots.tolist(), pieces, strict=True):
+            copy_reordered(chunks[slot][within], out[target])
+    return True
