@@ -88,15 +88,23 @@ class Cache:
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Hold the lock while slots are taken or dropped; chunks of collected arrays go before."""
+        """Hold the lock; chunks of collected arrays go first, unless slots are changing already.
+
+        The garbage collector may ask for `nbytes` at any point of a change.
+        """
         with self.lock:
-            self._drop_collected()
-            before = self._changing
+            if self._changing:
+                yield
+                return
             try:
                 self._changing = True
+                while self._collected:
+                    slots, numbers = self._collected.popleft()
+                    if slots.drop_numbers(numbers):
+                        self._slots.pop(slots.nbytes, None)
                 yield
             finally:
-                self._changing = before
+                self._changing = False
 
     def array(self, key: Hashable, nbytes: int, chunks: int, piece_bytes: int = 0) -> ArrayCache:
         """Return the cache of an array, which all its readers share.
@@ -126,20 +134,8 @@ class Cache:
     @property
     def nbytes(self) -> int:
         """Bytes of the chunks in memory, including those being decoded."""
-        with self.lock:
-            self._drop_collected()
+        with self.changing():
             return self.used_bytes
-
-    def _drop_collected(self) -> None:
-        """Evict the chunks of arrays that were garbage-collected, unless slots are changing."""
-        while self._collected and not self._changing:
-            try:
-                self._changing = True  # the collector may ask for `nbytes` at any point
-                slots, numbers = self._collected.popleft()
-                if slots.drop_numbers(numbers):
-                    self._slots.pop(slots.nbytes, None)
-            finally:
-                self._changing = False
 
     @property
     def available(self) -> int:
@@ -197,7 +193,7 @@ class Cache:
         pinned: dict[int, set[int]] = {}
         skipped: list[tuple[int, int, Slots]] = []
         most, has_all = chunks + _MOST_LISTED, False
-        while self.nbytes + need > budget or slots.used_bytes + need > slots.room:
+        while self.used_bytes + need > budget or slots.used_bytes + need > slots.room:
             if not self._by_age and has_all:
                 break
             if not self._by_age:
@@ -220,9 +216,8 @@ class Cache:
         self._by_age += reversed(skipped)
         if slots.used_bytes + need > slots.room:
             return False
-        if self.nbytes + need <= budget:
-            return True
-        return not any(other.pins for other in self._slots.values())
+        fits = self.used_bytes + need <= budget
+        return fits or not any(other.pins for other in self._slots.values())
 
     def forget(self) -> None:
         """Evict all chunks that are not pinned, so that later reads decode anew."""
@@ -294,8 +289,9 @@ class ArrayCache:
         self.scratch_bytes = SCRATCH_FACTOR * piece_bytes
         self.is_large = slots.nbytes >= _UNCACHED_BYTES
         self._firsts = np.array([own.start for own in numbers], np.int64)
-        self._ends = np.cumsum([len(own) for own in numbers])
-        self._shift = self._firsts - self._ends + [len(own) for own in numbers]
+        lengths = [len(own) for own in numbers]
+        self._ends = np.cumsum(lengths)
+        self._shift: Ints = self._firsts - self._ends + lengths
         # The first number if one subtraction gives chunks (files opened one after another), else 0.
         self._first = int(self._firsts[0]) if (self._shift == self._shift[0]).all() else 0
         self._by_first = self._firsts.argsort()
@@ -330,11 +326,8 @@ class ArrayCache:
     @property
     def used_bytes(self) -> int:
         """Bytes of the decoded chunks in memory."""
-        held = self.slots.number[self.slots.in_use()]
-        place = self._firsts[self._by_first].searchsorted(held, side="right") - 1
-        stops = np.array([own.stop for own in self._numbers])[self._by_first]
-        inside = (place >= 0) & (held < stops[place])
-        return int(np.count_nonzero(inside)) * self.nbytes
+        held = (len(self.slots.filled(own)) for own in set(self._numbers))
+        return sum(held) * self.nbytes
 
     @property
     def most(self) -> int:
@@ -378,11 +371,10 @@ class ArrayCache:
 
         Parameters
         ----------
-        chunks : ndarray of int64
+        chunks : ndarray of int64, shape (n,)
             Numbers of chunks of the array, in any order, repeats allowed.
         """
-        numbers = chunks + self._first if self._first else self.numbers_of(chunks)
-        held = self.slots
+        numbers, held = self.numbers_of(chunks), self.slots
         with held.cache.lock:
             slots = held.table[numbers & held.mask]
             if (held.number[slots] != numbers).any():
@@ -395,9 +387,8 @@ class ArrayCache:
 
         Parameters
         ----------
-        chunks : ndarray of int64
-            Numbers of chunks of the array, in any order, repeats allowed. The pin has a slot for
-            each.
+        chunks : ndarray of int64, shape (n,)
+            Numbers of chunks of the array, in any order, repeats allowed.
         decode, own_threads
             See `load`.
         """
@@ -412,7 +403,7 @@ class ArrayCache:
             with self.load(absent.tolist(), decode, own_threads):
                 if pin := self.find(chunks):
                     return pin
-        numbers = distinct(chunks.ravel())
+        numbers = distinct(chunks)
         if len(numbers) > self.most:
             return None
         pin = self.load(numbers.tolist(), decode, own_threads)

@@ -51,8 +51,8 @@ class Pin:
 
     Attributes
     ----------
-    slots : ndarray of int64
-        Slot of each chunk of the request.
+    slots : ndarray of int64, shape (n,)
+        Slot of each chunk, in the order of the request.
     memory : ndarray of uint8
         Slot `i` begins at byte ``i * nbytes``.
     """
@@ -247,7 +247,12 @@ class Slots:
             if not cache.make_room(self, len(missing), keep):
                 return None
             others = {self._tasks[number] for number in numbers if number in self._tasks}
-            own = [self._begin(group) for group in decode_groups(missing, self.nbytes, own_threads)]
+            own = []
+            for group in decode_groups(missing, self.nbytes, own_threads):
+                own.append(task := _DecodeTask(group, [self._free_slot() for _ in group]))
+                self._tasks.update(dict.fromkeys(group, task))
+                self._slot_of.update(zip(group, task.slots, strict=True))
+            self._count(len(missing))
             slots = np.array([self._slot_of[number] for number in numbers], np.int64)
             self.last_used[slots] = next(cache.clock)
             return Pin(slots, self.memory, self), own, others
@@ -260,15 +265,10 @@ class Slots:
         self.empty()
         return True
 
-    def _begin(self, numbers: list[int]) -> _DecodeTask:
-        """Assign slots to missing chunks."""
-        task = _DecodeTask(numbers, [self._free_slot() for _ in numbers])
-        for number, slot in zip(numbers, task.slots, strict=True):
-            self._tasks[number], self._slot_of[number] = task, slot
-        nbytes = len(numbers) * self.nbytes
-        self.used_bytes += nbytes
-        self.cache.used_bytes += nbytes
-        return task
+    def _count(self, chunks: int) -> None:
+        """Count the bytes of more chunks, or of fewer."""
+        self.used_bytes += chunks * self.nbytes
+        self.cache.used_bytes += chunks * self.nbytes
 
     def _free_slot(self) -> int:
         if self._free:
@@ -295,14 +295,13 @@ class Slots:
 
     def pinned(self) -> set[int]:
         """Return the slots that are pinned."""
-        return {slot for slots in list(self.pins.values()) for slot in slots.ravel().tolist()}
+        return {slot for slots in list(self.pins.values()) for slot in slots.tolist()}
 
     def evict(self, slot: int, *, give_back: bool) -> None:
         """Forget the chunk in a slot; return its pages to the system if `give_back`."""
         del self._slot_of[int(self.number[slot])]
         self.number[slot] = self.last_used[slot] = 0
-        self.used_bytes -= self.nbytes
-        self.cache.used_bytes -= self.nbytes
+        self._count(-1)
         self._free.append(slot)
         if give_back:
             self._give_back(slot)

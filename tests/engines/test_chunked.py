@@ -215,7 +215,7 @@ def test_a_few_new_chunks_are_decoded_and_the_others_stay(monkeypatch: pytest.Mo
     gathers: list[int] = []
     take = gathering._take
     monkeypatch.setattr(
-        gathering, "_take", lambda *given: (gathers.append(len(given[3])), take(*given))
+        gathering, "_take", lambda *given: (gathers.append(len(given[2])), take(*given))
     )
     reader.count.clear()
     rows = np.array([0, 71, 3, 39, 20, 64, 0, 12])
@@ -375,7 +375,6 @@ def test_any_boxes_of_any_chunks(data: st.DataObject):
     source = Chunked(reader)
     expected = boxes_of(reader.array, origins, extent)
     with gathered(data.draw(st.booleans())), pytest.MonkeyPatch.context() as patched:
-        patched.setattr(gathering, "_FEW_POINTS", data.draw(st.sampled_from([0, 1 << 10])))
         patched.setattr(gathering, "_POINTS_AT_ONCE", data.draw(st.sampled_from([9, 1 << 14])))
         if data.draw(st.booleans()):
             patched.setattr(cache, "budget", lambda: prod(chunks) * 4 * 8)

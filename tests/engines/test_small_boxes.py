@@ -1,4 +1,4 @@
-"""Boxes of small rows out of cached chunks: located and copied as a whole."""
+"""Boxes of small rows out of cached chunks, gathered point by point."""
 
 from __future__ import annotations
 
@@ -39,14 +39,11 @@ def cases(draw: Any) -> tuple[Any, ...]:
     return sample_array((*outer, *inner), dtype), chunk, box, origins, draw(st.booleans()), seed
 
 
-@pytest.mark.parametrize("few", [2, 8])
 @given(case=cases(), out_dtype=st.sampled_from([None, "f8"]), swapped=st.booleans())
 @settings(max_examples=150, deadline=None)
-def test_any_boxes(few: int, case: tuple[Any, ...], out_dtype: str | None, swapped: bool) -> None:
+def test_any_boxes(case: tuple[Any, ...], out_dtype: str | None, swapped: bool) -> None:
     array, chunk, extent, origins, scattered, seed = case
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(gathering, "_FEW_CUT", few)
-        patched.setattr(gathering, "_FEW_POINTS", 0)
         patched.setattr(gathering, "_POINTS_AT_ONCE", 50)
         source = counted(array, *chunk, *array.shape[len(chunk) :])[0].source
         expected = boxes_of(array, origins, extent)
@@ -61,30 +58,6 @@ def test_any_boxes(few: int, case: tuple[Any, ...], out_dtype: str | None, swapp
         assert_array_equal(out[places] if scattered else out, expected)
         left = np.delete(out, places, axis=0) if scattered else np.empty(0)
         assert (left == 77).all()
-
-
-@pytest.mark.parametrize(("dtype", "width"), [("u1", 2), ("f4", 17)])
-def test_windows_are_located_once_each(
-    monkeypatch: pytest.MonkeyPatch, dtype: str, width: int
-) -> None:
-    """Rows are located one by one for those windows alone that two chunks share."""
-    array = sample_array((4000, width), dtype)
-    view, decoded = counted(array, 1000, width)
-    located: list[int] = []
-    real = gathering._Plan.located_points
-
-    def counting(self: gathering._Plan, origins: np.ndarray) -> Any:
-        located.append(len(origins))
-        return real(self, origins)
-
-    monkeypatch.setattr(gathering._Plan, "located_points", counting)
-    starts = np.random.default_rng(0).permutation(3936)[:1000]
-    got = view.windows(64).take(starts)
-    assert_array_equal(got, array[starts[:, None] + np.arange(64)])
-    cut = int((starts % 1000 > 1000 - 64).sum())
-    assert 20 < cut < 125
-    assert sum(located) == cut
-    assert decoded.total() == 4
 
 
 def test_patches_that_chunks_cut_take_little_memory() -> None:

@@ -34,17 +34,8 @@ _POINTS_PER_PIECE, _CUT_POINTS_PER_PIECE = 256, 32
 and if not. In h5py's default chunks, crops of images (12 KiB, 49 numbers a piece) and of weather
 fields (24 KiB, 61 numbers) take 1 / 4 of the processor's time by NumPy iteration by points."""
 
-_FEW_CUT = 8
-"""Boxes are located as a whole if at most one in this many is cut by chunks: epochs of windows of
-64 rows of 68 bytes are 2.8 times as fast by NumPy iteration."""
-
-_TINY_ROW = 32
-"""Bytes of rows whose boxes are also copied as a whole: windows of 128 numbers of 8 bytes are 1.3
-times as fast by NumPy iteration, of 2 bytes 2 times."""
-
-_FEW_POINTS, _POINTS_AT_ONCE = 1 << 10, 1 << 14
-"""Points that take no longer to locate than whole boxes; and points that are located at a time: few
-enough that tables stay in the processor's cache."""
+_POINTS_AT_ONCE = 1 << 14
+"""Points that are located at a time: few enough that tables stay in the processor's cache."""
 
 _SCRATCH_BYTES = 1 << 18
 """Size of NumPy's intermediate copies, which fits the processor's cache."""
@@ -143,10 +134,8 @@ class _Plan:
         The outer axes.
     every : list of ndarray of int64
         Offsets from the first point of a box to all, along each axis; an open mesh.
-    offsets : ndarray of int64, shape (points,)
-        Rows from the first point of a box to each, if they are in one chunk.
-    last : ndarray of int64, shape (axes,)
-        Offset from the first point to the last.
+    points : int
+        Points of a box.
     rows : int
         Rows of a slot.
     inner : tuple of int
@@ -159,14 +148,11 @@ class _Plan:
         Numbers of the columns.
     whole : bool
         A point is one run of bytes, in the chunk and in the box.
-    is_run : bool
-        Points are tiny and lie side by side.
     """
 
     axes: tuple[_Axis, ...]
     every: list[Ints]
-    offsets: Ints
-    last: Ints
+    points: int
     rows: int
     inner: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -175,32 +161,22 @@ class _Plan:
     columns: tuple[_Column, ...]
     numbers: Ints
     whole: bool
-    is_run: bool
 
-    def located(self, points: Iterable[Ints]) -> tuple[Ints, Ints]:
+    def located(self, origins: Ints) -> tuple[Ints, Ints]:
         """Return the chunk of each point in the column of number 0, and its row there.
 
-        `points` holds their places along each axis.
+        Both have shape (boxes, points).
         """
         numbers, rows = np.zeros((2, 1), np.int64)
+        points: Iterable[Ints] = origins.T
+        if self.points > 1:
+            begins = origins.T.reshape(len(self.axes), -1, *[1] * len(self.axes))
+            points = map(np.add, begins, self.every)
         for along, axis in zip(points, self.axes, strict=True):
             places = along // axis.chunk  # by a scalar: several times as fast as by an array
             numbers = numbers + places * axis.chunk_step
             rows = rows + (along - places * axis.chunk) * axis.row_step
-        return numbers, rows
-
-    def located_points(self, origins: Ints) -> tuple[Ints, Ints]:
-        """Return the chunk and the row of each point of boxes, shape (boxes, points)."""
-        begins = origins.T.reshape(len(self.axes), -1, *[1] * len(self.axes))
-        numbers, rows = self.located(map(np.add, begins, self.every))
-        return numbers.reshape(len(origins), -1), rows.reshape(len(origins), -1)
-
-    def cut(self, origins: Ints) -> Ints:
-        """Return the boxes that are cut by chunks; all if they have few points."""
-        if len(origins) * len(self.offsets) <= _FEW_POINTS:
-            return np.arange(len(origins))
-        first, last = self.located(origins.T)[0], self.located((origins + self.last).T)[0]
-        return np.flatnonzero(first != last)
+        return numbers.reshape(-1, self.points), rows.reshape(-1, self.points)
 
 
 @lru_cache(_MOST_PLANS)
@@ -248,25 +224,21 @@ def plan_points(
         return None
     item = np.dtype(f"V{prod(inner) * dtype.itemsize}")
     nbytes, row_steps = points * item.itemsize, c_strides(chunk_shape[:axes])
-    is_small = nbytes <= _SCRATCH_BYTES
     outer = zip(chunk_shape, chunk_steps, row_steps.tolist(), strict=False)
     along = [np.arange(n) * stride for n, stride in zip(lengths[:axes], strides, strict=False)]
     every = list(np.meshgrid(np.zeros(1, np.int64), *along, indexing="ij", sparse=True))[1:]
-    offsets = sum(places * step for places, step in zip(every, row_steps, strict=True)).ravel()
     return _Plan(
         axes=tuple(_Axis(*axis) for axis in outer),
         every=every,
-        offsets=offsets,
-        last=np.array(extent.spans[:axes]) - 1,
+        points=points,
         rows=prod(slot_shape[:axes]),
         inner=inner,
         dtype=dtype,
         item=item,
-        box=np.dtype(f"V{nbytes}") if is_small else None,
+        box=np.dtype(f"V{nbytes}") if nbytes <= _SCRATCH_BYTES else None,
         columns=tuple(columns),
         numbers=np.array([column.number for column in columns], np.int64),
         whole=whole,
-        is_run=is_small and whole and 1 < points == offsets[-1] + 1 and item.itemsize <= _TINY_ROW,
     )
 
 
@@ -279,43 +251,26 @@ def _gather_points(
     places: Ints | None,
 ) -> bool:
     """Gather boxes by points; return False if their chunks are too many to pin."""
-    points, each = origins[:, : len(plan.axes)], len(plan.offsets)
-    few = max(1, _POINTS_AT_ONCE // each)
-    if each > 1 and len(points) > few:
-        order = plan.located(points.T)[0].argsort(kind="stable")
+    few = max(1, _POINTS_AT_ONCE // plan.points)
+    if len(origins) > few and plan.points > 1:
+        order = ((origins // array.chunk_lengths) @ array.steps).argsort(kind="stable")
         for start in range(0, len(order), few):
             some = order[start : start + few]
             gather(array, origins[some], extent, out, some if places is None else places[some])
         return True
-    cut = plan.cut(points) if each > 1 else points[:0, 0]
-    by_point = len(cut) > len(points) // _FEW_CUT
-    is_run = plan.is_run and not by_point
-    if by_point:
-        numbers, rows = plan.located_points(points)
-        cut = cut[:0]
-    else:
-        numbers, rows = plan.located(points.T[:, :, None])
-        if each > 1 and not is_run:
-            rows = rows + plan.offsets
-    pin = array.pin(numbers[:, :, None] + plan.numbers)
+    numbers, rows = plan.located(origins[:, : len(plan.axes)])
+    numbers = numbers[:, :, None] + plan.numbers
+    pin = array.pin(numbers.ravel())
     if pin is None:
         return False
     with pin:
-        where = slice(0, len(points)) if places is None else places
-        _take(plan, pin.memory, pin.slots * plan.rows, rows, is_run, out, where)
-    if len(cut):  # These have rows of other chunks: leaving them out would have taken longer.
-        gather(array, origins[cut], extent, out, cut if places is None else places[cut])
+        firsts = (pin.slots * plan.rows).reshape(numbers.shape)
+        _take(plan, pin.memory, firsts + rows[:, :, None], out, places)
     return True
 
 
 def _take(
-    plan: _Plan,
-    memory: NDArray[np.uint8],
-    firsts: Ints,
-    rows: Ints,
-    is_run: bool,
-    out: NDArray[Any],
-    where: slice | Ints,
+    plan: _Plan, memory: NDArray[np.uint8], rows: Ints, out: NDArray[Any], places: Ints | None
 ) -> None:
     """Fill boxes of `out` with points of decoded chunks.
 
@@ -324,48 +279,41 @@ def _take(
     plan : _Plan
     memory : ndarray of uint8
         Decoded chunks, side by side.
-    firsts : ndarray of int64, shape (boxes, points or 1, columns)
-        First row in `memory` of the chunks of each point, or of all points of a box.
-    rows : ndarray of int64, shape (boxes, points)
-        Row of each point in its chunk.
-    is_run : bool
-        Whether only the first points are given, and the others follow.
+    rows : ndarray of int64, shape (boxes, points, columns)
+        Row of each point in `memory`.
     out : ndarray, shape (all boxes, *lengths)
         Any strides and numeric dtype.
-    where : slice or ndarray of int64
-        Places of the boxes in `out`.
+    places : ndarray of int64, shape (boxes,), optional
+        Place of each box in `out`; by default in order, all boxes.
     """
-    each, axes, step = len(plan.offsets), len(plan.axes), plan.item.itemsize
-    items = np.ndarray(len(memory) // step, plan.item, memory)
-    if is_run:  # overlapping items, one from each row on
-        items = np.ndarray(len(items) - each + 1, plan.box, memory, strides=(step,))
+    count = len(memory) // plan.item.itemsize
+    items = np.ndarray(count, plan.item, memory)
     direct = plan.whole and out.dtype == plan.dtype and out.flags.c_contiguous
-    if direct and isinstance(where, slice) and not is_run:
-        # `mode="clip"` writes to `out` without a buffer.
-        at = (firsts[:, :, 0] + rows).ravel()
-        items.take(at, out=np.ndarray(len(at), plan.item, out), mode="clip")
+    if direct and places is None:  # `mode="clip"` writes to `out` without a buffer
+        items.take(rows.ravel(), out=np.ndarray(rows.size, plan.item, out), mode="clip")
         return
-    flat = np.ndarray((len(memory) // step, *plan.inner), plan.dtype, memory)
-    few = max(1, _SCRATCH_BYTES // (max(step, _CACHE_LINE) * each))
+    flat = np.ndarray((count, *plan.inner), plan.dtype, memory)
+    axes = len(plan.axes)
+    few = max(1, _SCRATCH_BYTES // (max(plan.item.itemsize, _CACHE_LINE) * plan.points))
     for start in range(0, len(rows), few):
         part = slice(start, start + few)
-        some = part if isinstance(where, slice) else where[part]
+        where = part if places is None else places[part]
         for number, column in enumerate(plan.columns):  # adjacent columns share lines of `out`
-            at = (firsts[part, :, number] + rows[part]).ravel()
+            at = rows[part, :, number].ravel()
             if not column.most:
-                taken = flat[(np.minimum(at, len(flat) - 1), *column.within)]
+                index: tuple[Any, ...] = (at, *column.within)
+                taken = flat[index]
             else:
-                at = np.minimum(at, len(items) - 1)
-                whole = items[at] if is_run else items.take(at)
+                whole = items.take(at)
                 if direct and plan.box is not None:
                     # Rows of 256 bytes of 8 files in chunks take 1 / 1.3 of the processor's time by
                     # NumPy iteration, of 2 to 64 KB 1 / 1.15.
-                    np.ndarray(len(out), plan.box, out)[some] = whole.view(plan.box)
+                    np.ndarray(len(out), plan.box, out)[where] = whole.view(plan.box)
                     continue
                 taken = whole.view(plan.dtype).reshape(-1, *plan.inner)
                 taken = taken[(slice(None), *column.within)]
             target = out[(*[slice(None)] * (1 + axes), *column.target)]
-            target[some] = taken.reshape(-1, *out.shape[1 : 1 + axes], *taken.shape[1:])
+            target[where] = taken.reshape(-1, *out.shape[1 : 1 + axes], *taken.shape[1:])
 
 
 def _gather_pieces(
