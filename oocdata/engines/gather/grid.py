@@ -125,19 +125,18 @@ def chunk_parts(
         taken += count
 
 
-def chunk_groups(numbers: Ints, most: int, first: int = 0) -> Iterator[tuple[int, Ints]]:
-    """Yield the points in up to `most` distinct chunks, and the number of the first of these.
+def chunk_groups(numbers: Ints, most: int, first: int = 0) -> Iterator[Ints]:
+    """Yield the points in up to `most` distinct chunks, ascending from chunk `first` on.
 
-    `numbers` holds the chunk number of each point. Chunks from number `first` on come first.
+    `numbers` holds the chunk number of each point.
 
     Examples
     --------
     >>> list(chunk_groups(np.array([7, 3, 5, 3]), 2))
-    [(3, array([1, 2, 3])), (7, array([0]))]
+    [array([1, 2, 3]), array([0])]
     """
     chunks = distinct(numbers)
     which = np.searchsorted(chunks, numbers)
-    skipped = int(np.searchsorted(chunks, first))
-    chunks, which = np.roll(chunks, -skipped), (which - skipped) % len(chunks)
+    which = (which - np.searchsorted(chunks, first)) % len(chunks)
     for start in range(0, len(chunks), most):
-        yield int(chunks[start]), ((which >= start) & (which < start + most)).nonzero()[0]
+        yield ((which >= start) & (which < start + most)).nonzero()[0]
