@@ -47,6 +47,7 @@ class Prefetcher:
         self._next = self._first = number
         self._may_run_ahead = threading.Event()
         self._requested: dict[int, Future[ExitStack]] = {}
+        self._lookups, self._finished = 0, list[ExitStack]()
         self._links: Sequence[Link] = ()
         self._closed = False
         self._planned = PlannedCache(cache_share(), cache.listed())
@@ -70,10 +71,26 @@ class Prefetcher:
             if request is None:
                 raise CancelledError
             stack = request.result()  # another thread may be about to send the request
-            with stack:
+            try:
                 yield
+            finally:
+                self._close_finished(stack)
         finally:
             self._may_run_ahead.set()
+
+    def _close_finished(self, *read: ExitStack) -> None:
+        """Close the requests of runs that were read, unless a thread is looking up later requests.
+
+        That thread may have found a chunk neither in the cache, because it was not decoded yet, nor
+        among the requests, because they were closed meanwhile: it would fetch the chunk again.
+        """
+        with self._lock:
+            self._finished += read
+            if self._lookups:
+                return
+            closing, self._finished = self._finished, []
+        for stack in closing:
+            stack.close()
 
     def _request(self, upto: int) -> None:
         """Request runs up to `upto`, and later ones while there is room."""
@@ -87,6 +104,7 @@ class Prefetcher:
                 if self._closed or not room or number >= farthest:
                     break
                 self._next += self._every
+                self._lookups += 1
                 request = self._requested[number] = Future()
             stack = ExitStack()
             try:
@@ -98,6 +116,9 @@ class Prefetcher:
                 request.set_result(stack)
             except BaseException as error:  # is raised to the thread that reads that run
                 request.set_exception(error)
+            with self._lock:
+                self._lookups -= 1
+            self._close_finished()
         if self._closed:  # `close` may have missed the run that was just added
             self.close()
 

@@ -73,6 +73,7 @@ class SharedRequests(ABC):
             cached = _unique(cached)
         with ExitStack() as stack:
             with self.lock:  # of two threads that need a range, only one requests it
+                # Ranges stay listed after they were read until no thread looks: see `Prefetcher`.
                 for other in list(self.requests):
                     # A run of the same plan that needs a chunk again finds it evicted.
                     if self.folder or other.plan is None or other.plan is not plan:
