@@ -449,8 +449,8 @@ class Loader(Epochs):
         if lanes % shards:
             allowed = [number for number in range(1, lanes + 1) if lanes % number == 0]
             raise ArgumentError(
-                f"`num_shards` must divide the batch size, or the lanes of a block shuffle; got "
-                f"{shards}, and {allowed} are possible."
+                "`num_shards` must divide the batch size, and the lanes of a block shuffle: one of "
+                f"{allowed}; got {shards}."
             )
         sharded = replace(self, num_shards=shards, index=place)
         if len(sharded) == 0:

@@ -53,7 +53,15 @@ frees more than `_MIN_SHRINK_BYTES`: all of a mapping counts as in use."""
 
 
 class _Mapping(mmap.mmap):
-    """Memory of a block; the type distinguishes its arrays from arrays over a user's mapping."""
+    """Memory of a block; the type distinguishes its arrays from arrays over a user's mapping.
+
+    Attributes
+    ----------
+    arrays : list of weakref
+        The arrays over the memory, in order.
+    """
+
+    arrays: list[weakref.ref[NDArray[Any]]]
 
 
 class _Block:
@@ -91,12 +99,17 @@ class _Block:
             array = np.ndarray(shape, dtype, self.mapping, start)
             arrays.append(array)
             self.arrays.append(weakref.ref(array, on_free))
+        self.mapping.arrays = self.arrays
         return arrays
 
     @property
     def used(self) -> list[int]:
         """Numbers of the arrays that are alive."""
-        return [number for number, array in enumerate(self.arrays) if array() is not None]
+        numbers = []
+        for number, array in enumerate(self.arrays):  # a comprehension would be one more call
+            if array() is not None:
+                numbers.append(number)
+        return numbers
 
     def shrink(self, nbytes: int) -> None:
         """Return the pages beyond `nbytes` to the kernel for good, if the kernel can do that."""
@@ -341,20 +354,20 @@ def side_by_side(arrays: Sequence[NDArray[Any]]) -> NDArray[Any] | None:
     ((2, 4, 16), True)
     >>> side_by_side([np.zeros(16)])
     """
-    every: Sequence[Any] = arrays
-    mapping = first = every[0]
+    first: Any = arrays[0]
+    mapping = first
     while type(mapping) is np.ndarray:
         mapping = mapping.base
     if type(mapping) is not _Mapping or not first.flags.c_contiguous:
         return None
-    start, nbytes = first.ctypes.data, first.nbytes
     if len(arrays) == 1:
-        return first[None] if start % ALIGNMENT == 0 else None
-    adjacent = nbytes % ALIGNMENT == 0 and all(
-        array.base is mapping
-        and array.shape == first.shape
-        and array.ctypes.data == start + number * nbytes
-        for number, array in enumerate(every)
+        return first[None] if first.ctypes.data % ALIGNMENT == 0 else None
+    following = iter(mapping.arrays)
+    adjacent = (
+        first.nbytes % ALIGNMENT == 0
+        and any(array() is first for array in following)  # advances to the array after `first`
+        and all(array is next(following, lambda: None)() for array in arrays[1:])
+        and arrays[-1].shape == first.shape
     )
     return np.asarray(_Neighbours(arrays)) if adjacent else None
 

@@ -284,7 +284,7 @@ def test_python_numbers_take_the_dtype_of_the_spec() -> None:
         (np.zeros((2, 1), "f4"), r"it yielded \(2, 1\) float32"),
         ((np.zeros(2, "f4"),), r"it yielded \(\(2,\) float32\)"),
         ({"a": np.zeros(2, "f4")}, r"it yielded \{'a': \(2,\) float32\}"),
-        (None, "an array of object"),
+        (None, "one made object"),
     ],
 )
 def test_elements_that_differ_from_the_spec(yielded: Any, message: str) -> None:
