@@ -234,7 +234,9 @@ def _of_store(reading: Reading, measured: Measured) -> Iterator[Advice]:
                 f"Requests fetch only {size(fetched)} each, so round trips dominate: a copy in "
                 "larger chunks needs fewer of them. "
             )
-            command = reading.convert(chunks=max(1, _LARGE_REQUEST // max(1, reading.row_bytes)))
+            rows = reading.chunk_rows * (_LARGE_REQUEST // max(1, fetched))
+            is_chunked = storage.chunks is not None
+            command = reading.convert(chunks=rows) if is_chunked else reading.convert(chunked=True)
         text += (
             "What would help: a cache folder for later epochs (cache=… of ooc.open), more memory, "
             "for more bytes in flight (ooc.set_memory), or a machine nearer to the store."

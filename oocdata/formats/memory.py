@@ -25,13 +25,6 @@ from oocdata.index import is_masked
 
 __all__ = ["open_array", "open_object", "slices_of"]
 
-_ADVICE = (
-    "Of a file pass the path, of several a list of paths, of an object that holds arrays one of "
-    "them, of others np.asarray(target). What yields elements goes to ooc.generate. To call an "
-    "object for each element, map numbers: ooc.open(np.arange(len(target))).map(lambda number: "
-    "target[number], batched=False)."
-)
-
 
 def open_array(array: NDArray[Any], *, axis: int | str = 0) -> Source:
     """Open an ndarray; a ``numpy.memmap`` is read from its file."""
@@ -128,13 +121,13 @@ def open_object(target: Any, *, axis: int | str = 0) -> Source:
     if not all(hasattr(target, name) for name in ("shape", "dtype", "__getitem__")):
         raise UnknownFormatError(
             "`target` must be a path, an array, or an object with shape, dtype and slicing; got "
-            f"{type(target).__name__}. {_ADVICE}"
+            f"{type(target).__name__}. {_hint(target)}"
         )
     try:
         dtype = np.dtype(target.dtype)
     except TypeError as error:
         raise UnsupportedDtypeError(
-            f"`target` must have a NumPy dtype; got {target.dtype!r}. {_ADVICE}"
+            f"`target` must have a NumPy dtype; got {target.dtype!r}. {_hint(target)}"
         ) from error
     check_dtype(dtype)
     chunks = regular_chunks(target)
@@ -155,3 +148,27 @@ def slices_of(target: Any, storage: Storage, axis: int) -> Source:
     if storage.chunks is None:
         return source
     return Chunked(SourceChunks(source, storage, storage.chunks, own_threads=True))
+
+
+def _hint(target: Any) -> str:
+    """Return advice for an object that is no array."""
+    if hasattr(target, "to_numpy"):
+        return "Convert it: target.to_numpy()."
+    if hasattr(target, "keys"):
+        return f"Pass one of its arrays: target[{next(iter(target.keys()), 'name')!r}]."
+    if hasattr(target, "read"):
+        return "Pass the path of the file."
+    if hasattr(target, "__iter__") and not hasattr(target, "__getitem__"):
+        return (
+            "Make a list of paths: sorted(target). Write what yields batches to a file once, with "
+            "ooc.create and writer.append(batch); of a dataset of tf.data, for each batch in "
+            "target.as_numpy_iterator()."
+        )
+    if callable(target):
+        return "A function that yields elements goes to ooc.generate."
+    if hasattr(target, "__len__") and hasattr(target, "__getitem__"):
+        return (
+            "To call it for each element, map numbers: ooc.open(np.arange(len(target))).map(lambda "
+            "number: target[number], batched=False)."
+        )
+    return "Convert it with np.asarray."

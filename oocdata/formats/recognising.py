@@ -13,7 +13,7 @@ import stat
 from collections import Counter
 from typing import IO, Literal, TypeAlias
 
-from oocdata.errors import MissingFileError, SourceError, UnknownFormatError, error_location
+from oocdata.errors import MissingFileError, SourceError, UnknownFormatError
 from oocdata.formats.paths import is_url, open_stream, store_error_in
 
 __all__ = ["Format", "format_of", "is_folder", "picture_format"]
@@ -26,8 +26,6 @@ _PICTURE_MAGIC = {
     b"\xff\xd8\xff": "JPEG", b"\x89PNG\r\n\x1a\n": "PNG", b"GIF87a": "GIF", b"GIF89a": "GIF",
     b"II*\x00": "TIFF", b"MM\x00*": "TIFF", b"II+\x00": "TIFF", b"MM\x00+": "TIFF",
 }  # fmt: skip
-_NEVER_TEXT = (b"BZh", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf\x27\x1c", b"PAR1")
-"""First bytes of bzip2, xz, Zstandard, 7z and Parquet, which no text has."""
 _ZARR_METADATA = ("zarr.json", ".zarray", ".zgroup", ".zmetadata")
 _RULE = (
     "the file must be .npy, .npz, HDF5 (netCDF4), Zarr, text, TFRecord or a picture (JPEG, PNG, "
@@ -35,12 +33,27 @@ _RULE = (
 )
 _RULE_URL = "a URL must be that of a .npy, .npz, HDF5 (netCDF4) or Zarr"
 
-_ADVICE = (
-    "For raw binary give `dtype` and `shape`; for lines of text, format='text'. Open netCDF of "
-    "version 3 and GRIB through xarray: ooc.open(xarray.open_dataset(path)['name']). Unpack a "
-    "compressed file first. Read other formats (Parquet, a pickle, …) with a library for them, in "
-    "parts, and write the elements with ooc.create."
-)
+_FOREIGN: dict[str, tuple[bytes | str, ...]] = {
+    "netCDF of version 3. Open it through xarray: ooc.open(xarray.open_dataset(path)['name']).": (
+        *(b"CDF\x01", b"CDF\x02", b"CDF\x05"),
+    ),
+    "GRIB. Open it through xarray (engine='cfgrib') and pass the DataArray.": (b"GRIB",),
+    "HDF of version 4. Make it HDF5: h4toh5 old.hdf new.h5.": (b"\x0e\x03\x13\x01",),
+    "a MATLAB file before version 7.3. Save it with '-v7.3', which is HDF5.": (b"MATLAB 5.0 ",),
+    "a table in Parquet or Arrow. Read it in parts with pyarrow and write the elements with "
+    "ooc.create.": (b"PAR1", b"ARROW1", ".parquet", ".feather", ".arrow"),
+    "a pickle, as torch.save writes too, which can run any code. Load it where you trust it, and "
+    "np.save the array.": (
+        *(b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", ".pkl", ".pickle", ".pt", ".pth"),
+    ),
+    "JSON. If each line is an object, open the lines: format='text'.": (".json",),
+    "a compressed file. Unpack it first, e.g. gunzip -k data.h5.gz: rows in it have no address. "
+    "TFRecord, and text by its name or format='text', are opened in gzip.": (
+        *(b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf\x27\x1c"),
+        *(".gz", ".bz2", ".xz", ".zst", ".7z", ".tar", ".tgz"),
+    ),
+}
+"""Formats that oocdata can't open: name and advice, with their first bytes and endings of names."""
 
 
 def format_of(path: str) -> Format:
@@ -48,18 +61,15 @@ def format_of(path: str) -> Format:
 
     Pipes and devices are refused without opening them.
     """
-    with error_location(path):
-        return _format_at(path) if is_url(path) else _format_of(path)
-
-
-def _format_of(path: str) -> Format:
-    """Return the format of a file or a folder."""
+    if is_url(path):
+        return _format_at(path)
     if is_folder(path):
         if any(os.path.exists(os.path.join(path, name)) for name in _ZARR_METADATA):
             return "zarr"
         raise UnknownFormatError(
             "a directory must be a Zarr array or group (zarr.json, .zarray or .zgroup in it). "
-            f"Use a glob for a directory of files: '{os.path.join(path, _glob_in(path))}'."
+            f"Use a glob for a directory of files: '{os.path.join(path, _glob_in(path))}'.",
+            path=path,
         )
     with open_stream(path) as (file, version):
         head = file.read(64)
@@ -73,15 +83,28 @@ def _format_of(path: str) -> Format:
 
     name = path.lower()
     is_packed = head.startswith(b"\x1f\x8b\x08") or (name.endswith(".gz") and is_gzip(path))
-    if is_tfrecord(head_of(path) if is_packed else head) or ".tfrec" in os.path.basename(name):
+    first = head_of(path) if is_packed else head
+    if is_tfrecord(first) or ".tfrec" in os.path.basename(name):
         return "tfrecord"
     if picture_format(head):
         return "picture"
+    if head and name.endswith(".gz") and not is_packed:
+        raise UnknownFormatError(
+            f"a file named .gz must begin as gzip's do; its first bytes are {head[:8]!r}. If it is "
+            "not compressed, rename it without .gz.",
+            path=path,
+        )
     is_text = (name.removesuffix(".gz") if is_packed else name).endswith(TEXT_ENDS)
-    if is_text and not head.startswith(_NEVER_TEXT):
+    if head and not (is_packed and is_text):
+        _refuse_foreign(path, head)
+    if is_text:
         return "text"
     begins = f"its first bytes are {head[:8]!r}" if head else "it is empty"
-    raise UnknownFormatError(f"{_RULE}; {begins}. {_ADVICE}")
+    raise UnknownFormatError(
+        f"{_RULE}; {begins}. For raw binary give `dtype` and "
+        "`shape`; for lines of text, format='text'.",
+        path=path,
+    )
 
 
 def _format_at(url: str) -> Format:
@@ -94,6 +117,7 @@ def _format_at(url: str) -> Format:
 
     address = Address.of(url)  # raises for a credential before any message can show it
     name = url.rstrip("/")
+    _refuse_foreign(url)
     is_file = was_requested((StoredFile, address))  # as one of several
     beginning = StoredFile.request_at(name)  # together with the objects below it
     if not is_file or beginning.exception() is not None:
@@ -112,10 +136,16 @@ def _format_at(url: str) -> Format:
         head = file.read(64)
         array_format = _array_format(file, head, url, version.nbytes)
     if array_format == "zarr":
-        raise UnknownFormatError(f"{_RULE_URL}; got a zipped Zarr. Copy it to a disk.")
+        raise UnknownFormatError(
+            f"{_RULE_URL}; got a zipped Zarr. Unpack it there, or copy it to a disk.", path=url
+        )
     if array_format is None:
-        begins = f"its first bytes are {head[:8]!r}"
-        raise UnknownFormatError(f"{_RULE_URL}; {begins}. Copy it to a disk. {_ADVICE}")
+        _refuse_foreign(url, head)
+        raise UnknownFormatError(
+            f"{_RULE_URL}; its first bytes are {head[:8]!r}. For raw binary give `dtype` and "
+            "`shape`. Copy files of other formats to a disk.",
+            path=url,
+        )
     return array_format
 
 
@@ -127,6 +157,7 @@ def _array_format(file: IO[bytes], head: bytes, path: str, nbytes: int) -> Forma
         names = _archive_names(file)
         if any(os.path.basename(name) in _ZARR_METADATA for name in names):
             return "zarr"
+        _refuse_foreign(path)
         return "npz"
     # File Format Specification, II.A: HDF5 starts at byte 0, or after a user block of 512·2ⁿ bytes.
     offset = 0
@@ -165,6 +196,16 @@ def picture_format(head: bytes) -> str:
     if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
         return "WebP"
     return "BMP" if head[:2] == b"BM" and head[6:10] == bytes(4) else ""
+
+
+def _refuse_foreign(path: str, head: bytes = b"") -> None:
+    """Raise `UnknownFormatError` with advice for a known format that oocdata can't open."""
+    name = path.rstrip("/").lower()
+    for what, marks in _FOREIGN.items():
+        if any(name.endswith(m) if isinstance(m, str) else head.startswith(m) for m in marks):
+            raise UnknownFormatError(
+                f"{_RULE_URL if is_url(path) else _RULE}; got {what}", path=path
+            )
 
 
 def is_folder(path: str) -> bool:

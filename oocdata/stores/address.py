@@ -12,6 +12,7 @@ import importlib
 import os
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
@@ -193,13 +194,13 @@ def matching(url: str) -> list[str]:
             matches = [one / step for one in matches]
             continue
         # Plain steps after a pattern are looked up too: not every folder has them.
-        threads = Threads(_LISTINGS, "oocdata-list")
-        below = in_order(threads, lambda one: list(list_names(one)), matches, _LISTINGS)
-        matches = [
-            one / name
-            for one, names in zip(matches, below, strict=True)
-            for name in _match(names, step, is_last=number == len(steps) - 1)
-        ]
+        with closing(Threads(_LISTINGS, "oocdata-list")) as threads:
+            below = in_order(threads, lambda one: list(list_names(one)), matches, _LISTINGS)
+            matches = [
+                one / name
+                for one, names in zip(matches, below, strict=True)
+                for name in _match(names, step, is_last=number == len(steps) - 1)
+            ]
     return [one.url for one in matches]
 
 

@@ -279,7 +279,7 @@ def test_what_to_change_where_the_link_is_the_limit(server: RangeServer) -> None
     assert "--chunks 832" in found.command  # 104 times as long as those of 8 rows
     assert advised(chunked, 2 << 20).command is None
     plain = ooc.open(f"{server.url}/a.npy").batches(16)
-    assert "in chunks" in advised(plain, 10_000).text
+    assert "in larger chunks" in advised(plain, 10_000).text
 
 
 def test_bench_reads_from_a_store(server: RangeServer) -> None:

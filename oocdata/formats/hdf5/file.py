@@ -48,14 +48,20 @@ FILTERS = {
     4: "szip",
     5: "nbit",
     6: "scaleoffset",
+    305: "lzo",
+    307: "bzip2",
     32000: "lzf",
     32001: "blosc",
     32004: "lz4",
     32008: "bitshuffle",
+    32013: "zfp",
     32015: "zstd",
+    32017: "sz",
+    32024: "sz3",
     32026: "blosc2",
+    32028: "sperr",
 }
-"""Names of common filters by number: HDF5's own below 256, then those of its registry."""
+"""Names of filters by number: HDF5's own below 256, then those of the HDF5 filter registry."""
 
 _METADATA_BYTES = 2 << 20
 
