@@ -170,6 +170,7 @@ def _holds_other_data(path: str, key: str) -> bool:
                 set(links) != set(names)
                 or not hard
                 or any(len(file[group].attrs) for group in ("/", *groups))
+                or isinstance(file[key], hdf5_library().Group)
             )
     except (SourceError, OSError, RuntimeError) as error:
         raise SourceError(

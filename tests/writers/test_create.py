@@ -436,6 +436,17 @@ def test_an_hdf5_file_that_holds_more_stays(
     assert os.listdir(tmp_path) == ["a.h5"]
 
 
+@pytest.mark.parametrize("key", ["u", "g/u"])
+def test_a_group_of_the_same_name_stays(tmp_path: Path, key: str) -> None:
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file.create_group(key).attrs["calibration"] = 3.0
+    before = path.read_bytes()
+    with pytest.raises(ArgumentError, match="holds more than"):
+        create(path, key=key, element_shape=(), dtype="f4", overwrite=True)
+    assert path.read_bytes() == before
+
+
 def test_a_sole_dataset_is_replaced_without_its_space(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["g/u"] = np.zeros(1 << 20)
