@@ -52,10 +52,14 @@ class Columns(SparseBoxes, Wrapped):
         names = joined_names([(stored, self.places)])
         return replace(stored, chunks=chunks, opened=None, columns=names)
 
-    @cached_property
-    def longest(self) -> int:
-        """Stored numbers of the longest row, of all columns."""
-        return longest_row(self.source)
+    def counts(self, rows: Ints) -> Ints:
+        """Return how many numbers of each row are stored, of all columns."""
+        if isinstance(self.source, SparseRows):
+            return self.source.counts(rows)
+        counts = np.empty_like(rows)
+        for part, places, within in cast(Concat, self.source).shares(rows[:, None]):
+            counts[places] = cast(SparseRows, part).counts(within[:, 0])
+        return counts
 
     def entries(self, rows: Ints) -> Entries:
         """Read rows as stored, of these columns."""

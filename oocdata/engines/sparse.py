@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from oocdata.box import Extent, Ints, covered_rows, split_into_points
 from oocdata.engines.buffers import empty
 from oocdata.engines.copying import read_all
-from oocdata.engines.ragged import affected_rows, boxes_of_runs, read_ragged
+from oocdata.engines.ragged import affected_rows, boxes_of_runs, read_ragged, row_batches
 from oocdata.engines.source import Boxes, Source, Storage, WithStorage
 from oocdata.errors import SourceError
 from oocdata.threads import cached_property
@@ -79,10 +79,9 @@ class SparseBoxes(ABC):
     shape: Any
     dtype: Any
 
-    @property
     @abstractmethod
-    def longest(self) -> int:
-        """Stored numbers of the longest row."""
+    def counts(self, rows: Ints) -> Ints:
+        """Return how many numbers of each row are stored, of all columns."""
 
     @abstractmethod
     def entries(self, rows: Ints) -> Entries:
@@ -93,13 +92,14 @@ class SparseBoxes(ABC):
 
         The boxes are of one row each.
         """
-        few = max(1, _ENTRIES // max(1, self.longest))
-        for start in range(0, len(origins), few):
-            rows, firsts = origins[start : start + few].T
+        # By the length of each row: by that of the longest, batches of 20,000 genes whose rows
+        # differ as those of cells do take 1.3 to 1.6 times the processor's time.
+        for part in row_batches(self.counts(origins[:, 0]), _ENTRIES):
+            rows, firsts = origins[part].T
             entries = self.entries(rows)
             if extent.lengths[1] < self.shape[1]:
                 entries = entries.cut(firsts, extent)
-            yield entries, np.arange(start, start + len(rows))
+            yield entries, np.arange(part.start, part.stop)
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
@@ -218,6 +218,10 @@ class SparseRows(WithStorage, SparseBoxes):
         starts = self.indptr[rows]
         for array in (self.indices, self.data):
             yield from boxes_of_runs(array, starts, self.indptr[rows + 1] - starts)
+
+    def counts(self, rows: Ints) -> Ints:
+        """Return how many numbers of each row are stored."""
+        return self.indptr[rows + 1] - self.indptr[rows]
 
     def entries(self, rows: Ints, column_of: Ints | None = None) -> Entries:
         """Read rows as stored; `column_of` maps stored to delivered columns, -1 for others."""
