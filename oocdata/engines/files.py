@@ -77,8 +77,8 @@ class Readable(Protocol):
         """Read runs of bytes; see `oocdata.engines.runs.read_runs`."""
         ...
 
-    def read_into(self, memory: Any, offset: int) -> None:
-        """Fill contiguous memory with the bytes from an offset on, or raise `UnfinishedError`."""
+    def read(self, offset: int, nbytes: int) -> memoryview:
+        """Return so many bytes from an offset on, or raise `UnfinishedError`."""
         ...
 
 
@@ -287,6 +287,12 @@ class Descriptor:
     def read_runs(self, offsets: Ints, addresses: Ints, lengths: Ints | int, target: Any) -> None:
         """Read runs of bytes into memory; see `oocdata.engines.runs.read_runs`."""
         read_runs(self.number, offsets, addresses, lengths, target)
+
+    def read(self, offset: int, nbytes: int) -> memoryview:
+        """Return so many bytes from an offset on, or raise `UnfinishedError`."""
+        memory = np.empty(nbytes, np.uint8)
+        self.read_into(memory, offset)
+        return memory.data
 
     def read_into(self, memory: Any, offset: int) -> None:
         """Fill contiguous memory with the bytes from an offset on, or raise `UnfinishedError`."""

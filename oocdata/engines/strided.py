@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from oocdata.box import Extent, Ints, covered_positions, slice_boxes
 from oocdata.engines.buffers import empty
 from oocdata.engines.copying import copy_reordered
-from oocdata.engines.files import File, Readable
+from oocdata.engines.files import Descriptor, File, Readable
 from oocdata.engines.parts import JoinedParts, RowOffsets
 from oocdata.engines.plan import Plan, plan_box
 from oocdata.engines.prefetch import Fetch
@@ -142,7 +142,7 @@ class Strided(WithStorage):
             boxes == 1 == out.shape[0]
             and plan.file_offsets.size == 1
             and self.chunk_offsets is None
-            and opened.number >= 0
+            and isinstance(opened, Descriptor)
             and out.flags.c_contiguous
         ):
             # Without tables of runs: an element of a map-style dataset takes 19 µs of processor

@@ -135,6 +135,8 @@ class AnswerBudget:
     def _make_room(self, request: Request[Any], *, has_reader: bool) -> bool:
         """Return whether there is room for a request, after giving up answers where allowed."""
         over = self.held + request.nbytes - scratch_share()
+        if over <= 0:
+            return True
         with self._lock:
             may_go = [one for one in self._read if one.done.done() and not one.is_awaited]
         # A reader that waits for a granted request reads its answer soon, which makes room.

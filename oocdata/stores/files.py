@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -19,8 +20,9 @@ from oocdata.errors import SourceError
 from oocdata.stores.address import Address
 from oocdata.stores.answers import CHANGED, Answer
 from oocdata.stores.blocks import BEGINNING, BLOCK, cache_piece, cached_piece, forget
+from oocdata.stores.budget import Request
 from oocdata.stores.folder import CacheFolder
-from oocdata.stores.link import link
+from oocdata.stores.link import REQUESTS, link
 from oocdata.stores.pieces import Pieces, merge_runs
 from oocdata.stores.requests import RangeRequests, Ranges, SharedRequests, runs_of
 from oocdata.stores.user_stores import check_sendable
@@ -94,6 +96,8 @@ class StoredFile(SharedRequests):
             requests = list(self.requests)
         for request in requests:
             left = self._take(request, left)
+        if not len(left.runs):
+            return
         # The second attempt bypasses the cache folder, whose files others may delete meanwhile.
         for folder in (entry, None):
             runs = left._replace(runs=np.zeros_like(left.runs))  # in the order of the file
@@ -117,12 +121,10 @@ class StoredFile(SharedRequests):
             try:
                 if number < 0:
                     raise CancelledError
-                data = memoryview(link().take(requests.each[start]).data)
+                data = self._answer(requests.each[start], int(pieces.runs[positions[0]]))
             except CancelledError:
                 left.append(positions)
                 continue
-            except SourceError as error:
-                raise UnfinishedError(int(pieces.runs[positions[0]]), error) from error
             in_range = pieces.take(positions)
             begins = (in_range.offsets - start).tolist()
             counts = in_range.counts.tolist()
@@ -133,13 +135,35 @@ class StoredFile(SharedRequests):
             link().read(requests.each[start], sum(counts))
         return pieces.take(np.concatenate([np.zeros(0, np.int64), *left]))
 
-    def read_into(self, memory: memoryview, offset: int) -> None:
-        """Fill memory with the bytes from `offset` on."""
-        if self.folder is not None and self.folder.read_into(memory, offset):
-            return
-        target = np.frombuffer(memory, np.uint8)
-        address = np.array([target.ctypes.data])
-        self.read_runs(np.array([offset]), address, len(memory), target)
+    def read(self, offset: int, nbytes: int) -> memoryview:
+        """Return bytes, in the memory of their answer where it has all of them.
+
+        An epoch of gzip chunks of 200 KB takes 1 / 1.3 of the time that it takes by `read_runs`.
+        """
+        memory = np.empty(nbytes, np.uint8)
+        if self.folder is not None and self.folder.read_into(memory.data, offset):
+            return memory.data
+        with self.lock:
+            requests = list(self.requests)
+        for some in requests:
+            number = int(some.starts.searchsorted(offset, "right")) - 1
+            if number < 0 or offset + nbytes > some.stops[number]:
+                continue
+            start = int(some.starts[number])
+            with suppress(CancelledError):
+                data = self._answer(some.each[start], 0)
+                link().read(some.each[start], nbytes)
+                return data[offset - start : offset - start + nbytes]
+        self.read_runs(np.array([offset]), np.array([memory.ctypes.data]), nbytes, memory)
+        return memory.data
+
+    @staticmethod
+    def _answer(request: Request[Any], run: int) -> memoryview:
+        """Return the bytes of an answer, or raise `UnfinishedError` for a run."""
+        try:
+            return memoryview(link().take(request).data)
+        except SourceError as error:
+            raise UnfinishedError(run, error) from error
 
     # Prefetching.
 
@@ -159,7 +183,8 @@ class StoredFile(SharedRequests):
 
     def _to_fetch(self, runs: Pieces, folder: Entry | None) -> Ranges:
         each = runs.offsets, runs.counts
-        return merge_runs(*(each if folder is None else folder.missing(*each)))
+        missing = each if folder is None else folder.missing(*each)
+        return merge_runs(*missing, REQUESTS if link().is_cold() else 1)
 
     async def _fetch(self, start: int, stop: int, folder: Entry | None) -> Answer:
         answer = await link().get(self.address, start, stop, tag=self.version.tag)
@@ -173,9 +198,9 @@ class StoredFile(SharedRequests):
     # Headers and metadata.
 
     def fill(self, memory: memoryview, start: int) -> None:
-        """Fill memory as `read_into` does; raise the store's error if that fails."""
+        """Fill memory from an offset on; raise the store's error if that fails."""
         try:
-            self.read_into(memory, start)
+            memory[:] = self.read(start, len(memory))
         except UnfinishedError as error:
             raise error.cause or error from None
 

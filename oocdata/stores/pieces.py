@@ -72,10 +72,11 @@ class Pieces(NamedTuple):
         return whole, np.where(parts % 2, -1, parts // 2)
 
 
-def merge_runs(offsets: Ints, lengths: Ints) -> tuple[Ints, Ints]:
+def merge_runs(offsets: Ints, lengths: Ints, connections: int = 1) -> tuple[Ints, Ints]:
     """Return starts and stops of the ranges to fetch for runs.
 
-    Ranges ascend and don't overlap; neighbouring runs are merged, long ranges cut.
+    Ranges ascend and don't overlap; neighbouring runs are merged, long ranges cut. They are cut
+    shorter for several new connections, on each of which a server sends slowly at first.
 
     Examples
     --------
@@ -90,7 +91,8 @@ def merge_runs(offsets: Ints, lengths: Ints) -> tuple[Ints, Ints]:
     ends = np.maximum.accumulate(starts + counts)
     firsts = np.flatnonzero(np.append(True, starts[1:] > ends[:-1] + GAP))
     starts, stops = starts[firsts], ends[np.append(firsts[1:], len(ends)) - 1]
-    part = min(PART, max(1, scratch_share() // _PARTS // _LEAST_PART) * _LEAST_PART)
+    share = -(-int((stops - starts).sum()) // (connections * _LEAST_PART)) * _LEAST_PART
+    part = min(PART, share, max(1, scratch_share() // _PARTS // _LEAST_PART) * _LEAST_PART)
     parts = np.maximum(1, -(-(stops - starts) // part))
     if (parts > 1).any():
         within = run_positions(np.zeros_like(parts), parts)

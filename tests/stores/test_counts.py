@@ -28,6 +28,7 @@ from oocdata import cost, memory
 from oocdata.engines.cache import cache as chunk_cache
 from oocdata.stores import blocks
 from oocdata.stores import link as links
+from oocdata.stores.files import StoredFile
 from oocdata.stores.link import REQUESTS, Link, link
 
 ROWS = numbers((512, 64, 64))
@@ -270,6 +271,31 @@ def test_rows_in_any_order_fetch_what_they_need(server: RangeServer, kind: str) 
         assert_array_equal(batch, ROWS[loader.positions(step)])
     assert server.nbytes <= 1.35 * ROWS.nbytes
     assert server.requests <= len(ROWS)  # neighbours are joined
+
+
+def test_new_connections_share_large_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server sends slowly at first: 64 KiB on each of 64 connections come before 1 MiB on 4."""
+    rows = np.random.default_rng(0).integers(0, 256, (16, 1 << 20), np.uint8)
+    np.save(tmp_path / "rows.npy", rows)
+    with RangeServer(tmp_path) as server:
+        loader = ooc.open(f"{server.url}/rows.npy")[::2].batches(4)
+        for answers, requests in ((0, 4 << 4), (REQUESTS, 4)):
+            monkeypatch.setattr(link(), "_answers", answers)
+            server.reset()
+            assert_array_equal(loader.batch(0), rows[:8:2])
+            assert (server.requests, server.nbytes) == (requests, 4 << 20)
+
+
+@pytest.mark.parametrize("offset", [0, 5000, (1 << 16) - 9, 200_000])
+def test_bytes_are_read_where_they_were_fetched(server: RangeServer, offset: int) -> None:
+    """Also those of two answers, and those that were not requested."""
+    path, size = server.folder / "small.npy", np.array([1 << 16])
+    file = StoredFile.at(f"{server.url}/small.npy")
+    server.reset()
+    with file.prefetch(file.fetches(0 * size, size)), file.prefetch(file.fetches(size, size)):
+        found = [bytes(file.read(start, 99)) for start in (offset, 0, 1 << 16)]
+    assert found == [path.read_bytes()[start : start + 99] for start in (offset, 0, 1 << 16)]
+    assert server.requests == 2 + (offset == 200_000)
 
 
 def test_neighbours_are_one_request(server: RangeServer) -> None:

@@ -331,7 +331,7 @@ with file.prefetch(file.fetches(np.array([99_000]), 999)), file.lock:
     if not pid:
         signal.alarm(5)
         try:
-            file.read_into(memoryview(bytearray(9)), 99_100)
+            file.read(99_100, 9)
         except UnfinishedError as error:
             print(error.cause, flush=True)
             os._exit(7)

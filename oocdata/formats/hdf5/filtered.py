@@ -77,11 +77,10 @@ class FilteredChunks:
                     )
                 out[...] = np.frombuffer(self.fill, self.decoder.stored)[0]
                 continue
-            memory = np.empty(nbytes, np.uint8)
             try:
-                opened.read_into(memory, offset)
+                data = opened.read(offset, nbytes)
                 inside = out[(slice(None),) * self.table.axis + (slice(length),)]
-                self.decoder.decode(memory, skipped, inside)
+                self.decoder.decode(data, skipped, inside)
             except (UnfinishedError, ValueError, RuntimeError) as error:
                 raise self._failure(error, opened, offset + nbytes, place) from error
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
-import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Ints
@@ -109,9 +108,7 @@ class ShardReader(ZarrReader):
     def _read(self, file: Descriptor | str, offset: int, nbytes: int) -> Any:
         if isinstance(file, str):
             return self.objects.store.read(file, offset, offset + nbytes)
-        data = np.empty(nbytes, np.uint8)
-        file.read_into(data, offset)
-        return data
+        return file.read(offset, nbytes)
 
 
 class _Shard(NamedTuple):

@@ -168,9 +168,7 @@ class Archive(Store):
         if found is not None:
             file, offset, nbytes = found
             start, stop, _ = slice(start, stop).indices(nbytes)
-            part = bytearray(max(0, stop - start))
-            file.opened().read_into(memoryview(part), offset + start)
-            return bytes(part)
+            return bytes(file.opened().read(offset + start, max(0, stop - start)))
         if name not in self.names:
             return None
         try:
@@ -187,8 +185,8 @@ class Archive(Store):
         """Return the address of a member, if no member is compressed (APPNOTE 4.3.7)."""
         if name not in self.names or not self.reads_parts:
             return None
-        member, header = self._archive.getinfo(name), bytearray(30)
-        self._file.opened().read_into(memoryview(header), member.header_offset)
+        member = self._archive.getinfo(name)
+        header = self._file.opened().read(member.header_offset, 30)
         # The local extra field may be longer than the one in the directory.
         lengths = [int.from_bytes(header[at : at + 2], "little") for at in (26, 28)]
         return self._file, member.header_offset + 30 + sum(lengths), member.file_size
