@@ -35,6 +35,10 @@ from benchmarks.quick import QUICK
 from benchmarks.ragged import WAYS as RAGGED_WAYS
 from benchmarks.ragged import rows_of
 from benchmarks.ragged import write as write_rows
+from benchmarks.records import SIZES
+from benchmarks.records import WAYS as RECORD_WAYS
+from benchmarks.records import path_of as record_path
+from benchmarks.records import write as write_records
 from benchmarks.report import as_json, section_table
 from benchmarks.results import Figure, Results, ratio
 from benchmarks.rounds import Plan, Process, run
@@ -488,6 +492,22 @@ def test_ways_of_rows_of_unequal_length(name: str, tmp_path: Path) -> None:
         assert sum(int(np.asarray(values).sum(dtype="i8")) for values in whole) == tokens
         if kind == "padded":
             assert {int(batch.shape[1]) for batch in found} == {1024}
+
+
+@pytest.mark.parametrize("kind", ["lines", "1-KB records"])
+@pytest.mark.parametrize("name", RECORD_WAYS)
+def test_ways_of_records(name: str, kind: str, tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    write_records(tmp_path, kind, 300)
+    path = record_path(tmp_path, kind)
+    found = [np.asarray(batch).tolist() for batch in RECORD_WAYS[name](path)()]
+    if kind == "lines":
+        expected = Path(path).read_bytes().splitlines()
+    else:
+        expected = [row.numpy() for row in tf.data.TFRecordDataset(path)]
+    assert len(expected) == 300_000 // SIZES[kind]
+    assert sorted(row for rows in found for row in rows) == sorted(expected)
 
 
 @pytest.mark.parametrize("name", SERIES_WAYS)
