@@ -148,7 +148,11 @@ class Ragged(MultiArrayView):
         return list(map(RaggedBatch, *values))
 
     def pad(
-        self, to: int | Sequence[int] | None = None, *, value: float = 0, cut: bool = False
+        self,
+        to: int | Sequence[int] | None = None,
+        *,
+        value: float | bytes | str = 0,
+        cut: bool = False,
     ) -> View:
         """Pad rows at their ends to one length.
 
@@ -157,8 +161,8 @@ class Ragged(MultiArrayView):
         to : int or sequence of int, optional
             The length; by default that of the longest row. With several ascending lengths, each
             batch gets the smallest that holds its rows; see `bucket` of `batches`.
-        value : number
-            Padding value; the dtype must be able to represent it.
+        value : number, bytes or str
+            Padding value; the dtype must be able to represent it. By default 0, or empty text.
         cut : bool
             Truncate longer rows. By default they are an error.
 
@@ -187,7 +191,9 @@ class Ragged(MultiArrayView):
         padding_value("value", value, self.dtype)
         padding = padding_value("value", value, self.source.dtype)
         padded = _same_rows(self, PaddedRows(self.source, length, padding))
-        return _in_bounds(padded.astype(self.dtype), bounds)
+        if padded.dtype != self.dtype:
+            padded = padded.astype(self.dtype)
+        return _in_bounds(padded, bounds)
 
     def mask(self, to: int | Sequence[int] | None = None, *, cut: bool = False) -> View:
         """Return the mask of values in the rows of `pad`, bool, shape ``(rows, to)``.

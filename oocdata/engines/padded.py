@@ -25,7 +25,7 @@ _PIECE = 4 << 20
 
 
 def padding_value(name: str, value: Any, dtype: np.dtype[Any]) -> Any:
-    """Return a padding value as a scalar of a dtype.
+    """Return a padding value as a scalar of a dtype; for 0, text is padded with empty text.
 
     Raises
     ------
@@ -37,15 +37,18 @@ def padding_value(name: str, value: Any, dtype: np.dtype[Any]) -> Any:
     >>> padding_value("value", 7, np.dtype("f4"))
     7.0
     """
+    is_text = dtype.kind in "SU"
     with np.errstate(all="ignore"):
         try:
+            value = dtype.type() if is_text and value == 0 else value
             converted = np.array(value).astype(dtype)
             same = bool(converted == value) or (converted != converted and value != value)
-            same &= bool(np.isfinite(converted) == np.isfinite(value))
+            same &= is_text or bool(np.isfinite(converted) == np.isfinite(value))
         except (TypeError, ValueError, OverflowError):
             same = False
     if not same:
-        raise ArgumentError(f"`{name}` must be a number that {dtype} holds; got {value!r}.")
+        kind = "text" if is_text else "a number"
+        raise ArgumentError(f"`{name}` must be {kind} that {dtype} holds; got {value!r}.")
     return converted.item()
 
 

@@ -235,3 +235,19 @@ def test_values_that_the_dtype_cannot_represent() -> None:
         rows.pad(value=1e6)
     assert rows.pad(value=np.inf)[0].tolist() == [0, 1, np.inf]
     assert rows.pad(value=0.1)[0].tolist() == [0, 1, np.float16(0.1)]
+
+
+@pytest.mark.parametrize("dtype", ["S2", "U2"])
+def test_text_is_padded_with_text(dtype: str) -> None:
+    text = np.array(["a", "b", "cc", "d"], dtype)
+    rows = ooc.ragged(text, lengths=[3, 0, 1])
+    for fill, value in ((0, text.dtype.type()), (text[2], text[2])):
+        padded = rows.pad(4, value=fill)
+        expected = [[*text[:3], value], [value] * 4, [text[3], value, value, value]]
+        assert_array_equal(np.asarray(padded), np.array(expected, dtype))
+        (batch,) = padded.batches(3).to_tf()
+        assert_array_equal(batch.numpy(), np.array(expected, "S2"))
+    with pytest.raises(ArgumentError, match="must be text that"):
+        rows.pad(value=np.array("xyz", dtype[0] + "3")[()])
+    with pytest.raises(ArgumentError, match="must be text that"):
+        rows.pad(value=7)
