@@ -92,7 +92,8 @@ def merge_runs(offsets: Ints, lengths: Ints, connections: int = 1) -> tuple[Ints
     firsts = np.flatnonzero(np.append(True, starts[1:] > ends[:-1] + GAP))
     starts, stops = starts[firsts], ends[np.append(firsts[1:], len(ends)) - 1]
     share = -(-int((stops - starts).sum()) // (connections * _LEAST_PART)) * _LEAST_PART
-    part = min(PART, share, max(1, scratch_share() // _PARTS // _LEAST_PART) * _LEAST_PART)
+    bound = scratch_share() // _PARTS // _LEAST_PART * _LEAST_PART
+    part = max(_LEAST_PART, min(PART, share, bound))
     parts = np.maximum(1, -(-(stops - starts) // part))
     if (parts > 1).any():
         within = run_positions(np.zeros_like(parts), parts)
