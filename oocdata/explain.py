@@ -237,6 +237,10 @@ def _resident_bytes(loader: Loader, ahead: Ahead) -> int:
         number = min(sum(each), cached // min(filter(None, chunks)))
         tables += number * (_CHUNK_BYTES + _PLAN_BYTES * loader.dataset.is_remote)
     decoding = _DECODING_BYTES if cached else 0
+    if any(leaf.form != "dense" for leaf in leaves(loader.dataset.spec)):
+        # `to_tf` copies the used part of arrays of varying length: of the batch in use and of the
+        # next, and malloc keeps as much as one of them.
+        decoding += 3 * loader.batch_bytes
     if any(leaf.dtype.hasobject for leaf in leaves(loader.dataset.spec)):
         decoding += _RETAINED_RUNS * ahead.together * loader.batch_bytes
         # Each thread reads the bytes of some rows, and its arena of malloc keeps a run's rows.
