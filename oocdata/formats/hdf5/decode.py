@@ -38,7 +38,7 @@ _BLOSC_ITEM = 255
 """Largest element in bytes that Blosc shuffles."""
 
 _TILE_BYTES = 1 << 20
-"""Most bytes that are unshuffled at a time, since Blosc takes as much scratch memory."""
+"""Most bytes that are unshuffled at a time: Blosc takes up to three times as much memory."""
 
 
 def can_decode(filters: tuple[int, ...], edges: bool) -> bool:
