@@ -75,7 +75,7 @@ def cache(dataset: Dataset, folder: str | os.PathLike[str] | None, workers: int)
         paths = [os.path.join(own_folder, f"{number}.npy") for number in range(len(specs))]
         while not all(map(os.path.exists, paths)):  # again if it was deleted meanwhile
             _fill(dataset, own_folder, paths, specs, workers)
-        views = [View.of(_open_array(*pair)) for pair in zip(paths, specs, strict=True)]
+        views = [View.of(_open_array(*pair, count)) for pair in zip(paths, specs, strict=True)]
     remaining = iter(views)
     return Cached(enumerated(dataset), map_tree(lambda _: next(remaining), dataset.spec))
 
@@ -116,8 +116,15 @@ def _shape(leaf: ArraySpec) -> tuple[int, ...]:
     return tuple(length or 0 for length in leaf.shape)
 
 
-def _open_array(path: str, leaf: ArraySpec) -> Source:
+def _open_array(path: str, leaf: ArraySpec, count: int) -> Source:
     source = open_npy(path, dtype=leaf.dtype if is_small_float(leaf.dtype) else None)
+    written = (count, *_shape(leaf))
+    if (source.shape, source.dtype) != (written, leaf.dtype):
+        raise SourceError(
+            f"the file must hold the cached array, {written} {leaf.dtype}; it holds "
+            f"{source.shape} {source.dtype}. Delete the file, and it will be made again.",
+            path=path,
+        )
     return blocked(source, (0,))
 
 

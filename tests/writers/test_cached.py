@@ -625,6 +625,17 @@ def test_damaged(frames: ooc.View, tmp_path: Path) -> None:
         frames.map(np.negative).cache(tmp_path / "cache")
 
 
+@pytest.mark.parametrize(
+    "other", [np.zeros((41, 3)), np.zeros((39, 3)), np.zeros((40, 2)), np.zeros((40, 3), "f4")]
+)
+def test_an_array_that_is_another(frames: ooc.View, tmp_path: Path, other: np.ndarray) -> None:
+    frames.map(np.negative).cache(tmp_path / "cache")
+    (place,) = (tmp_path / "cache").iterdir()
+    np.save(place / "0.npy", other)
+    with pytest.raises(SourceError, match=r"must hold .* \(40, 3\) float64; .* Delete the file"):
+        frames.map(np.negative).cache(tmp_path / "cache")
+
+
 def test_splits_of_a_cache_beside_its_origin(frames: ooc.View, folder: Path | None) -> None:
     both = ooc.concat([frames, frames.map(np.negative).cache(folder)])
     with pytest.raises(ArgumentError, match="share no row with another part"):
