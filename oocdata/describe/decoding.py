@@ -1,7 +1,7 @@
 """Read a loader from JSON, importing allowed modules only, and verify its files.
 
-Selections are checked against the array, because a split is a file that people may edit. Other
-fields are not checked against each other: descriptions are written by `encoding`.
+Selections are checked against the array. Other fields are not checked against each other:
+descriptions are written by `encoding`, and the file of a split has a digest.
 """
 
 from __future__ import annotations

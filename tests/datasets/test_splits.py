@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tracemalloc
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -543,6 +544,9 @@ def test_damaged_files_are_refused(tmp_path: Path):
         path.write_text(json.dumps(wrong))
         with pytest.raises(DescriptionError, match=r"what oocdata\.save_split writes"):
             ooc.load_split(path, view)
+    path.write_text("[" * 100_000)
+    with pytest.raises(DescriptionError, match=r"what oocdata\.save_split writes"):
+        ooc.load_split(path, view)
     for value in (7, None, {"a": 1}, 0.5):
         found = json.loads(text)
         found["of"]["elements"] = value
@@ -555,6 +559,24 @@ def test_damaged_files_are_refused(tmp_path: Path):
         path.write_text(json.dumps(found))
         with pytest.raises(DescriptionError):
             ooc.load_split(path, view)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_files_that_were_edited_are_refused(tmp_path: Path, kind: str):
+    """Else rows of one member of a zip would go together with other rows, or a part be empty."""
+    dataset, path = KINDS[kind](ooc.open(ARRAY)), tmp_path / "split.json"
+    ooc.save_split(path, dataset, dataset.split(0.5, 0.5))
+    text = path.read_text()
+    path.write_text(json.dumps(json.loads(text), indent=2))  # the same, laid out for people
+    ooc.load_split(path, dataset)
+    numbers = re.finditer(r"(?<=[ \[])\d+(?=[,\]}])", text[text.index('"parts"') :])
+    places = [text.index('"parts"') + found.start() for found in numbers]
+    assert places
+    for place in places:
+        for digit in {"1", "9"} - {text[place]}:
+            path.write_text(text[:place] + digit + text[place + 1 :])
+            with pytest.raises(DescriptionError, match="its parts were changed"):
+                ooc.load_split(path, dataset)
 
 
 def test_the_error_mentions_a_gap_only_if_there_is_one() -> None:
