@@ -247,6 +247,17 @@ def test_dates_in_zarr(tmp_path: Path, version: Any, dtype: str, options: dict[s
         assert_array_equal(np.asarray(view[::-2]).view(view.unit), dates[::-2])
 
 
+@pytest.mark.parametrize("dtype", ["<M8[s]", ">M8[ns]", "<m8[D]"])
+def test_dates_without_a_fill_value(tmp_path: Path, dtype: str) -> None:
+    """As zarr-python delivers them; zero would be a date."""
+    array = zarr.create_array(
+        tmp_path / "a.zarr", shape=4, chunks=2, dtype=dtype, zarr_format=2, fill_value=None
+    )
+    array[:2] = np.arange(2).view(dtype.replace(">", "<"))
+    view = ooc.open(tmp_path / "a.zarr", missing="fill")
+    assert_array_equal(np.asarray(view).view(view.unit), array[...])
+
+
 @pytest.mark.filterwarnings("ignore:The data type")  # no specification of Zarr 3 has it
 @pytest.mark.parametrize("version", [2, 3])
 def test_text_and_structures_in_zarr(tmp_path: Path, version: Any) -> None:

@@ -72,7 +72,7 @@ class ArrayMetadata:
 
     @property
     def absent(self) -> Any:
-        """The element of absent chunks: the fill value, or zero for null.
+        """The element of absent chunks: the fill value, or for null zero or NaT.
 
         That of a compound or of bytes is in base64 (Zarr storage specification 2, "Fill value
         encoding").
@@ -165,7 +165,10 @@ def parse_array(
             raise ValueError(f"zarr_format must be {version}; got {node['zarr_format']!r}")
         shape = _lengths("shape", node["shape"], 0)
         fields = (_version_3 if version == 3 else _version_2)(node, len(shape))
-        fill_value = fill_value_of(node["fill_value"], fields["dtype"])
+        fill = node["fill_value"]
+        if fill is None and fields["unit"]:
+            fill = "NaT"  # zero would be a date
+        fill_value = fill_value_of(fill, fields["dtype"])
         _check_fill(fill_value, fields["dtype"])
         missing = None if fields["unit"] else fill_value  # of dates it is NaT, as it is in memory
         names, others = names_and_attributes(
