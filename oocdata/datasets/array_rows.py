@@ -150,8 +150,8 @@ class ArrayRows(Dataset):
         """Blocks of positions whose rows share a storage chunk along the sample axes.
 
         Regularly spaced rows along one axis of one array have blocks in closed form, and need no
-        memory. Otherwise the chunk of each position is looked up, for up to `MOST_IDS` positions,
-        or for any index array.
+        memory, if their step divides the chunk. Otherwise the chunk of each position is looked up,
+        for up to `MOST_IDS` positions, or for any index array.
         """
         chunks, rows, storage = self._chunk_lengths, self.rows, self.storage
         if len(self) == 0 or max(chunks) == 1:
@@ -162,8 +162,10 @@ class ArrayRows(Dataset):
             at = next(place for place, chunk in enumerate(chunks) if chunk > 1)
             places, each = self.grid[at], prod(map(len, self.grid[at + 1 :]))
             places = compose_ranges(places, rows) if len(chunks) == 1 else places[:: rows.step]
-            length, first = _positions_per_chunk(places, chunks[at])
-            return Blocks(length * each, first * each)
+            # Blocks of one length would drift from the chunks, and each chunk be decoded twice.
+            if chunks[at] % places.step == 0 or len(self) > MOST_IDS:
+                length, first = _positions_per_chunk(places, chunks[at])
+                return Blocks(length * each, first * each)
         found = blocks_from_ids(len(self), lambda positions: self.chunk_ids(take(rows, positions)))
         lengths = np.diff(found.begins)
         is_regular = found.order is None and (lengths[1:-1] == lengths.max()).all()

@@ -264,15 +264,12 @@ def test_blocks_count_the_elements_that_start_in_a_chunk(
         windows = view.windows(2, shift=shift)[skip:][::step]
     except EmptyError:
         return
-    blocks = windows.blocks
-    assert 1 <= blocks.first <= blocks.length
-    if len(windows) == 0 or chunk % shift or chunk == 1:
+    if len(windows) == 0 or chunk == 1:
         return
     request = windows.requests(np.arange(len(windows)), Draw())[0]
     starts = rows_of(request).reshape(len(windows), -1)[:, 0] // chunk
-    borders = np.flatnonzero(np.diff(starts)) + 1
-    assert blocks.length == chunk // shift
-    assert borders.tolist() == list(range(blocks.first, len(windows), blocks.length))
+    blocks = windows.blocks.of(np.arange(len(windows)))
+    assert_array_equal(np.diff(blocks) != 0, np.diff(starts) != 0)
 
 
 def test_each_request_is_what_is_read():
