@@ -126,8 +126,8 @@ class Placement:
 def _check_contents(path: str, kind: Format, key: str | None) -> None:
     """Raise if more than one array of this name would be lost.
 
-    A file of another format is replaced as a whole. Raises `SourceError` for an HDF5 file that
-    can't be read.
+    A file of another format is replaced as a whole, by a file. Raises `SourceError` for an HDF5
+    file that can't be read.
     """
     if os.path.isdir(path):
         if kind != "zarr" or not _is_only_array(path, key or ""):
@@ -136,6 +136,11 @@ def _check_contents(path: str, kind: Format, key: str | None) -> None:
                 f"a folder is replaced only by Zarr, and only if it is {array}; '{path}' is not. "
                 "Choose another name, or delete it yourself."
             )
+    elif kind == "zarr":
+        raise ArgumentError(
+            f"a file is not replaced by a folder, which Zarr writes; '{path}' is a file. Choose "
+            "another name, or delete it yourself."
+        )
     elif kind == "hdf5" and _is_hdf5(path) and _holds_other_data(path, key or ""):
         raise ArgumentError(
             f"an HDF5 file is written as a whole, with one array; '{path}' holds more than "

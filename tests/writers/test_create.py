@@ -511,6 +511,15 @@ def test_a_zarr_group_that_holds_more_stays(tmp_path: Path, key: str | None) -> 
         assert zarr.open_group(path, mode="r")["u"][:].tolist() == [5, 5, 5]
 
 
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_a_file_is_not_replaced_by_a_folder(tmp_path: Path, overwrite: bool) -> None:
+    """No system exchanges the two in one step: it failed when the array was complete."""
+    (tmp_path / "a.zarr").write_text("a note")
+    with pytest.raises(ArgumentError, match=r"a file is not replaced by a folder, .*a\.zarr"):
+        create(tmp_path / "a.zarr", element_shape=(), dtype="f4", overwrite=overwrite)
+    assert os.listdir(tmp_path) == ["a.zarr"]
+
+
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_a_folder_deleted_meanwhile_is_an_error(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"a{suffix}"
