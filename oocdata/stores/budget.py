@@ -53,7 +53,7 @@ class Request(Generic[Result]):
 class AnswerBudget:
     """The byte budget for answers, and the requests that wait for room in it.
 
-    Methods must be called in the loop of the link, except `requested`, `take`, `read`, `drop` and
+    Methods must be called in the loop of the link, except `requested`, `take`, `read` and
     `has_room`.
 
     Attributes
@@ -199,11 +199,8 @@ class AnswerBudget:
         if any(self._waiting):
             self.call(self.serve)
 
-    def drop(self, request: Request[Any]) -> None:
-        """Drop an answer."""
-        self.call(partial(self.leave, request))
-
     def has_room(self) -> bool:
-        """Return whether a request that is made now need not wait for room."""
+        """Return whether a request that is made now need not wait for an answer to be read."""
         each = list(self._requested)
-        return sum(one.nbytes for one in each) + _OBJECT_BYTES * len(each) < scratch_share()
+        unread = sum(one.nbytes for one in each if one.left > 0)
+        return unread + _OBJECT_BYTES * len(each) < scratch_share()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
@@ -92,9 +93,7 @@ class StoredFile(SharedRequests):
             left = left.take(np.flatnonzero(counts))
         if entry is not None and entry.read_runs(left):
             return
-        with self.lock:
-            requests = list(self.requests)
-        for request in requests:
+        for request in self.listed():
             left = self._take(request, left)
         if not len(left.runs):
             return
@@ -143,10 +142,8 @@ class StoredFile(SharedRequests):
         memory = np.empty(nbytes, np.uint8)
         if self.folder is not None and self.folder.read_into(memory.data, offset):
             return memory.data
-        with self.lock:
-            requests = list(self.requests)
-        for some in requests:
-            number = int(some.starts.searchsorted(offset, "right")) - 1
+        for some in self.listed():
+            number = bisect_right(some.starts, offset) - 1  # NumPy would wait for the GIL
             if number < 0 or offset + nbytes > some.stops[number]:
                 continue
             start = int(some.starts[number])

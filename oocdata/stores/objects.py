@@ -77,12 +77,11 @@ class StoredObjects(SharedRequests):
         """Return the bytes of objects, requested before or not; None for an absent one."""
         found: dict[int, Any] = {}
         for number in dict.fromkeys(numbers):
-            with self.lock:  # a thread may be making the request
-                listed = [one.each[number] for one in self.requests if number in one.each]
-            for request in listed:
-                with suppress(CancelledError):
-                    found[number] = _take(request)
-                    break
+            for requests in self.listed():
+                if request := requests.each.get(number):
+                    with suppress(CancelledError):
+                        found[number] = _take(request)
+                        break
             # Cached objects are read in this thread: through the link, each would take 0.3 ms more.
             if number not in found and self.folder and (version := self._versions.known(number)):
                 cached = self._cached(number)
@@ -140,7 +139,7 @@ def _ranges(numbers: Ints) -> Ranges:
 
 
 def _take(request: Request[Answer | None]) -> Any:
-    """Take an answer, drop it, and return its bytes; None for an absent object."""
+    """Take an answer and return its bytes; None for an absent object."""
     answer = link().take(request)
-    link().drop(request)
+    link().read(request, request.left)
     return None if answer is None else answer.data

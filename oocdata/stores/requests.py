@@ -62,6 +62,13 @@ class SharedRequests(ABC):
     async def _fetch(self, start: int, stop: int, folder: Any) -> Any:
         """Return the answer for a range, and write it to the folder."""
 
+    def listed(self) -> Iterator[RangeRequests]:
+        """Yield the listed requests, and all again once another thread has listed what it makes."""
+        yield from list(self.requests)
+        with self.lock:
+            requests = list(self.requests)
+        yield from requests
+
     @contextmanager
     def prefetch(self, wanted: Sequence[Fetch]) -> Iterator[Link]:
         """Keep requests for runs in flight during a block; see `oocdata.engines.prefetch`."""

@@ -26,6 +26,7 @@ from stored_layouts import KINDS, numbers, write_kinds
 import oocdata as ooc
 from oocdata import cost, memory
 from oocdata.engines.cache import cache as chunk_cache
+from oocdata.engines.prefetch import prefetched
 from oocdata.stores import blocks
 from oocdata.stores import link as links
 from oocdata.stores.files import StoredFile
@@ -296,6 +297,27 @@ def test_bytes_are_read_where_they_were_fetched(server: RangeServer, offset: int
         found = [bytes(file.read(start, 99)) for start in (offset, 0, 1 << 16)]
     assert found == [path.read_bytes()[start : start + 99] for start in (offset, 0, 1 << 16)]
     assert server.requests == 2 + (offset == 200_000)
+
+
+@pytest.mark.parametrize("kind", ["gzip", "zarr"])
+def test_reading_what_came_does_not_wake_the_link(
+    server: RangeServer, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each wake-up makes a thread that decodes wait for the GIL."""
+    source: Any = opened(server, kind).source
+    places = np.arange(64)[:, None] * [1, 0, 0]
+    outs = [np.empty(source.chunk_shape, source.dtype) for _ in places]
+    with prefetched(source.reader.fetches(places)):
+        for _ in range(1000):
+            if len(link()._granted) and all(one.done.done() for one in list(link()._granted)):
+                break
+            threading.Event().wait(0.01)
+        calls: list[Any] = []
+        monkeypatch.setattr(Link, "call", lambda self, work: calls.append(work))
+        source.reader.read_chunks(places, outs)
+        monkeypatch.undo()
+    assert_array_equal(np.concatenate(outs), ROWS)
+    assert calls == []
 
 
 def test_neighbours_are_one_request(server: RangeServer) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from oocdata.memory import lowered_limit
+from oocdata.memory import lowered_limit, scratch_share
 from oocdata.stores.budget import Request
 from oocdata.stores.link import link
 
@@ -35,12 +35,25 @@ def test_an_answer_is_gone_once_it_is_dropped_and_the_others_stay() -> None:
     held = asked(fetch, 1, 1)
     with link().requested(held):
         assert [link().take(held[number]) is made[number]() for number in (0, 1)] == [True, True]
-        link().drop(held[0])
+        link().call(partial(link().leave, held[0]))
         link().start(nothing).result()  # what was called in the loop before it is done
         assert made[0]() is None
         assert made[1]() is not None
     link().start(nothing).result()
     assert made[1]() is None
+
+
+def test_answers_that_were_read_leave_room_for_requests_ahead() -> None:
+    async def fetch(number: int) -> int:
+        return number
+
+    with lowered_limit(4 << 20):
+        held = asked(fetch, scratch_share())
+        with link().requested(held):
+            link().take(held[0])
+            assert not link().has_room()
+            link().read(held[0], held[0].left)
+            assert link().has_room()
 
 
 def test_an_answer_that_failed_makes_room_before_its_block_ends() -> None:
