@@ -145,10 +145,12 @@ class ChunkTable:
         chunks, numbers = self._loaded(), places @ c_strides(self.grid)
         if not chunks.size:
             return np.full((3, len(numbers)), -1)
-        found = np.minimum(np.searchsorted(chunks[0], numbers), chunks.shape[1] - 1)
-        located: Ints = chunks[1:, found]
-        located[0, chunks[0, found] != numbers] = -1
-        return located
+        last = chunks.shape[1] - 1
+        located = chunks[:, np.minimum(numbers, last)]  # where none before it is absent
+        if (located[0] != numbers).any():
+            located = chunks[:, np.minimum(np.searchsorted(chunks[0], numbers), last)]
+            located[1, located[0] != numbers] = -1
+        return located[1:]
 
     def offsets(self, places: Ints) -> Ints:
         """Return the byte offsets of chunks, all of which must have been written."""

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Ints
+from oocdata.engines.gather.grid import c_strides
 from oocdata.errors import DamagedChunkError, MissingChunkError, SourceError
 from oocdata.formats.zarr.metadata import ArrayMetadata
 from oocdata.formats.zarr.store import Store, join
@@ -107,10 +108,8 @@ class Objects:
 
     def object_numbers(self, places: Ints) -> list[int]:
         """Return the number of each chunk's object."""
-        objects = places // self.metadata.chunks_per_object
-        if not objects.shape[1]:
-            return [0] * len(objects)
-        found: list[int] = np.ravel_multi_index(tuple(objects.T), self.grid).tolist()
+        objects = places // np.array(self.metadata.chunks_per_object, np.int64)
+        found: list[int] = (objects @ c_strides(self.grid)).tolist()
         return found
 
     def numbers(self, places: Ints) -> list[int]:
@@ -204,7 +203,11 @@ class Objects:
 
     def place(self, number: int) -> tuple[int, ...]:
         """Return the grid position of an object."""
-        return tuple(map(int, np.unravel_index(number, self.grid))) if self.grid else ()
+        place = []
+        for count in reversed(self.grid):
+            number, along = divmod(number, count)
+            place.append(along)
+        return tuple(reversed(place))
 
     def name(self, place: Sequence[int]) -> str:
         """Return the name of an object below the store."""
