@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
@@ -34,6 +34,7 @@ _LISTINGS = 32
 _SCHEMES = ("s3", "gs", "az", "abfs", "abfss", "http", "https")
 
 
+@cache
 def obstore() -> Any:
     """Return the module ``obstore``."""
     with needed("files at URLs need obstore", "oocdata[stores]"):
