@@ -37,7 +37,7 @@ def shares(sizes: Sequence[float | Fraction], length: int, dropped: str = "") ->
     if not sizes or not (whole or floats) or not all(0 < size < math.inf for size in sizes):
         raise ArgumentError(
             "`sizes` must be positive, all fractions (floats) or all counts (ints); got "
-            f"{tuple(sizes)}. Write 1.0 for the fraction."
+            f"{tuple(sizes)}. Write 1.0 for the fraction, and sizes one by one: split(0.8, 0.2)."
         )
     # Convert the decimal text, so that 0.7 + 0.2 + 0.1 is 1, and a float32 of 0.6 is 0.6.
     exact = [Fraction(str(size)) for size in sizes]
