@@ -146,11 +146,13 @@ def check_aloha(names: dict[str, Any]) -> None:
 def check_d4rl(names: dict[str, Any]) -> None:
     with h5py.File(names["path"]) as file:
         rewards = file["rewards"][:]
-        ends = np.flatnonzero(file["terminals"][:] | file["timeouts"][:])
+        done = file["terminals"][:]
+        ends = np.flatnonzero(done | file["timeouts"][:])
     assert ends[-1] == 1999
     returns = [part.sum() for part in np.split(rewards, ends[:-1] + 1)]
     np.testing.assert_allclose(names["returns"], returns, rtol=1e-4)
-    assert len(names["weight"]) == len(names["steps"]) == 2000 - len(returns)
+    assert len(names["weight"]) == len(names["steps"]) == 2000 - (~done[ends]).sum()
+    assert sum(batch["done"].sum() for batch in names["loader"]) == done.sum()
 
 
 def check_anndata(names: dict[str, Any]) -> None:

@@ -176,9 +176,10 @@ def d4rl(path: str) -> Iterator[Element]:
     with h5py.File(path) as file:
         s, a, r = (file[key][:] for key in ("observations", "actions", "rewards"))
         done, late = file["terminals"][:], file["timeouts"][:]
-    for t in range(len(s) - 1):
-        if not (done[t] or late[t]):
-            yield {"s": s[t], "a": a[t], "r": r[t], "done": done[t], "next": s[t + 1]}
+    following = np.minimum(np.arange(len(s)) + ~(done | late), len(s) - 1)
+    for t, then in enumerate(following):
+        if done[t] or then > t:
+            yield {"s": s[t], "a": a[t], "r": r[t], "done": done[t], "next": s[then]}
 
 
 def anndata(path: str) -> Iterator[Element]:
@@ -479,6 +480,14 @@ def test_chunks_that_cut_rows_are_decoded_once_an_epoch(
     assert rows == len(view)
     assert set(decoded.values()) == {1}
     assert len(decoded) == stored_chunks(path, names)
+
+
+def test_terminal_states_of_d4rl_are_elements(tmp_path: Path) -> None:
+    path = made.write_d4rl(tmp_path)
+    names = run(path)
+    with h5py.File(path) as file:
+        count = file["terminals"][:].sum()
+    assert sum(element["done"] for element in elements(names["steps"])) == count > 0
 
 
 def test_advice_where_chunks_cut_rows(tmp_path: Path) -> None:

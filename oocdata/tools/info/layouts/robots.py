@@ -82,10 +82,16 @@ path = {listing.target}
 s, a, r, done = (ooc.open(path, key) for key in {keys})
 lengths = ooc.episodes(done={ends})
 arrays = {{'s': s, 'a': a, 'r': r, 'done': done, 'next': (s, (1,))}}
-steps = ooc.windows(arrays, episodes=lengths, time_axis=False)
+steps = ooc.windows(arrays, episodes=lengths, pad=True, mask=False, time_axis=False)
+ends = np.cumsum(lengths) - 1     # they have no next state: keep them only if done
+keep = np.ones(len(s), bool)
+keep[ends] = np.asarray(done)[ends]
+steps = steps.filter(keep)
 """
     code_lines = lines(code + split("steps", steps), "batch")[:-1]
-    code_lines += ("# batch['s'], batch['a'], …; batch['next'] is the next state of the episode",)
+    code_lines += (
+        "# batch['s'], batch['a'], …; batch['next'] is the next state, or s itself if done",
+    )
     return Layout("D4RL", f"{steps:,} steps", code_lines, tuple(keys))
 
 
