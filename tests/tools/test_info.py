@@ -290,10 +290,21 @@ def test_text_of_any_name_and_pictures(tmp_path: Path) -> None:
         image.new("RGB", (6, 4)).save(tmp_path / f"{number}.png")
     found = contents(str(tmp_path / "*.png")).described[0]
     assert "next_frame" not in "\n".join(found.code)  # pictures are no film
-    assert "ooc.folder_labels(images)" in found.code[-1]
     namespace: dict[str, object] = {}
     exec("\n".join(found.code), namespace)
     assert namespace["x"].shape == (7, 4, 6, 3)  # type: ignore[attr-defined]
+
+
+def test_pictures_in_folders_are_split_with_the_same_shares_of_each_class(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    for number in range(20):
+        (folder := tmp_path / "ab"[number % 2]).mkdir(exist_ok=True)
+        image.new("RGB", (6, 4)).save(folder / f"{number}.png")
+    code = contents(str(tmp_path / "*" / "*.png")).described[0].code
+    assert code[-2] == "x, y = loader.batch(0)  # (12, 4, 6, 3) uint8 and (12,) int64"
+    names: dict[str, Any] = {}
+    exec("\n".join(code), names)
+    assert np.bincount(names["y"]).tolist() == [6, 6]
 
 
 def test_rows_of_unequal_length(tmp_path: Path) -> None:

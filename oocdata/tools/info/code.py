@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from oocdata.axes import row_axes, trajectory_axes
+from oocdata.datasets.labels import folder_labels
 from oocdata.datasets.view import View
 from oocdata.datasets.zip import Zip
 from oocdata.datasets.zip import zip as zipped
@@ -23,7 +24,7 @@ _FIT = "# model.fit(loader.to_tf(), epochs=10)"
 _NEXT = {
     "columns": _FIT,
     "frames": _FIT,
-    "images": "# with their folders as labels: ooc.zip(images, ooc.folder_labels(images))",
+    "images": "# with targets from another array: ooc.zip(images, targets)",
     "labels": "# as targets of another array's rows: ooc.zip(frames, labels)",
     "rows": "# with targets from another array: ooc.zip(rows, targets)",
     "values": "# with targets from another array: ooc.zip(values, targets)",
@@ -78,6 +79,8 @@ def code_for(opening: Opening, view: View) -> tuple[str, tuple[str, ...]]:
         lines.append(f"columns = ooc.zip({{name: rows[name] for name in {fields}}})")
     if not view.nbytes:
         return hint, tuple(lines)
+    if name == "images" and len((labels := folder_labels(view)).categories or ()) > 1:
+        return hint, (*lines, *_classes(view, labels))
     dataset = name
     if view.sample_shape[0] >= _FEWEST_TO_SPLIT:
         lines.append(f"train, val, test = {name}.split(0.6, 0.2, 0.2)")
@@ -96,6 +99,23 @@ def code_for(opening: Opening, view: View) -> tuple[str, tuple[str, ...]]:
         _NEXT[name],
     ]
     return hint, tuple(lines)
+
+
+def _classes(images: View, labels: View) -> list[str]:
+    """Return lines for pictures in folders of classes; each part of the split has all classes."""
+    dataset, count = "ooc.zip(images, labels)", len(labels)
+    made = ["labels = ooc.folder_labels(images)     # numbers of labels.categories"]
+    if count >= _FEWEST_TO_SPLIT:
+        made.append(f"train, val, test = {dataset}.split(0.6, 0.2, 0.2, stratify=labels)")
+        dataset, count = "train", len(labels.split(0.6, 0.2, 0.2, stratify=labels)[0])
+    rows = min(BATCH_SIZE, count)
+    x, y = (replace(view.spec, shape=(rows, *view.spec.shape)) for view in (images, labels))
+    return [
+        *made,
+        f"loader = {dataset}.batches({BATCH_SIZE}, shuffle=True, seed=7)",
+        f"x, y = loader.batch(0)  # {x} and {y}",
+        _FIT,
+    ]
 
 
 def columns_of(view: View) -> Zip | None:
