@@ -26,6 +26,11 @@ _PICTURE_MAGIC = {
     b"\xff\xd8\xff": "JPEG", b"\x89PNG\r\n\x1a\n": "PNG", b"GIF87a": "GIF", b"GIF89a": "GIF",
     b"II*\x00": "TIFF", b"MM\x00*": "TIFF", b"II+\x00": "TIFF", b"MM\x00+": "TIFF",
 }  # fmt: skip
+_ENDINGS = (
+    *(".npy", ".npz", ".h5", ".hdf5", ".h5ad", ".nc", ".nc4", ".mat", ".zarr", ".tfrecord"),
+    *(".jpg", ".jpeg", ".png", ".tif", ".tiff", ".webp", ".bmp", ".gif"),
+)
+"""Endings of names of arrays and pictures."""
 _ZARR_METADATA = ("zarr.json", ".zarray", ".zgroup", ".zmetadata")
 _RULE = (
     "the file must be .npy, .npz, HDF5 (netCDF4), Zarr, text, TFRecord or a picture (JPEG, PNG, "
@@ -227,14 +232,19 @@ def is_folder(path: str) -> bool:
 
 
 def _glob_in(folder: str) -> str:
-    """Return a pattern for most of the files in a folder, or in folders up to two levels below."""
+    """Return a pattern for most of the files in a folder, or in folders up to two levels below.
+
+    Endings of arrays and pictures come before others.
+    """
+    others = []
     for pattern in ("*.*", "*/*.*", "*/*/*.*"):
         names = itertools.islice(glob.iglob(pattern, root_dir=folder), 1000)
-        endings = Counter(os.path.splitext(name)[1] for name in names)
-        del endings[".json"]
-        if endings:
-            return pattern[:-2] + endings.most_common(1)[0][0]
-    return "*.npy"
+        for ending, _ in Counter(os.path.splitext(name)[1] for name in names).most_common():
+            if ending.lower() in _ENDINGS:
+                return pattern[:-2] + ending
+            if ending != ".json":
+                others.append(pattern[:-2] + ending)
+    return others[0] if others else "*.npy"
 
 
 def _neighbours(path: str) -> str:

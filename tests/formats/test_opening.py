@@ -490,6 +490,8 @@ def test_text_that_only_its_name_calls_compressed(tmp_path: Path) -> None:
         (("cat/1.jpg", "dog/2.jpg", ".DS_Store"), "*/*.jpg"),
         (("a/b/1.png",), "*/*/*.png"),
         (("meta.json", "1.npy"), "*.npy"),
+        (("Thumbs.db", "readme.txt", "train/a/Thumbs.db", "train/a/1.JPG"), "*/*/*.JPG"),
+        (("reviews.txt", "a/notes.md"), "*.txt"),
         ((), "*.npy"),
     ],
 )
