@@ -305,6 +305,8 @@ def test_pictures_in_folders_are_split_with_the_same_shares_of_each_class(tmp_pa
     names: dict[str, Any] = {}
     exec("\n".join(code), names)
     assert np.bincount(names["y"]).tolist() == [6, 6]
+    rows = contents(str(tmp_path / "*" / "*.png"), axis=(0, 1)).described[0]
+    assert "folder_labels" not in "\n".join(rows.code)
 
 
 def test_rows_of_unequal_length(tmp_path: Path) -> None:
