@@ -71,10 +71,8 @@ def code_for(opening: Opening, view: View) -> tuple[str, tuple[str, ...]]:
     name = {"image": "frames", "number": "values"}.get(kind or "", "rows")
     if kind == "number" and view.dtype.kind in "iub":
         name = "labels"
-    elif (
-        kind is not None and view.storage.row_files and view.axes == (0,)
-    ):  # pictures, in the order of their names
-        name = "images"
+    elif kind is not None and view.storage.row_files and view.axes == (0,):
+        name = "images"  # picture files, in the order of their names
     lines = ["import oocdata as ooc", f"{name} = {code}"]
     if fields:
         name = "columns"
