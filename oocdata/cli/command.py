@@ -117,6 +117,9 @@ def with_option_names(text: str, context: typer.Context) -> str:
             return match[0]
         return options[name] if match[1] or value == "True" else f"{options[name]} {value}"
 
+    if "pictures" in options:
+        python = "pictures=ooc.Pictures(size=(height, width), channels=3)"
+        text = text.replace(python, "--pictures 180,240,3")
     return _ARGUMENT.sub(as_option, re.sub(r"ooc\.open\(…, (\w+=\w+)\)", r"\1", text))
 
 

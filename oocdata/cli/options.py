@@ -16,6 +16,7 @@ from oocdata.engines.dtypes import named_dtype
 from oocdata.errors import ArgumentError, MissingFileError
 from oocdata.formats.opening import list_datasets
 from oocdata.formats.patterns import natural_key
+from oocdata.formats.pictures import Pictures
 from oocdata.tools.opening import Opening
 
 __all__ = [
@@ -162,6 +163,10 @@ _AXIS = "The row axis: a number or a dimension's name; or several, outermost fir
 _DTYPE = "The dtype of raw binary, e.g. '>f4', or of a .npy of raw bytes, e.g. bfloat16."
 _SHAPE = "Raw binary: the shape in C order, e.g. 1000,64,64; one length may be -1."
 _PAD = "Pad rows of different shapes with this number to the longest length of each axis."
+_PICTURES = (
+    "Resize pictures to a height and width, and convert them to 1, 3 or 4 channels if given: "
+    "180,240 or 180,240,3."
+)
 _ABSENT = (
     "Absent chunks: raise an error, or read the fill value. By default an error in HDF5, and the "
     "fill value with a warning in Zarr."
@@ -184,6 +189,9 @@ def opening_of(
     ] = None,
     decode: Annotated[bool, flag("--decode", "Decode packed numbers as xarray does.")] = False,
     pad: Annotated[Any, option("NUMBER", _PAD, parser=_number)] = None,
+    pictures: Annotated[
+        Any, option("H,W", _PICTURES, parser=numbers("180,240,3", least=1, count=(2, 3)))
+    ] = None,
     format: Annotated[  # noqa: A002  # the argument's name in Python
         Literal["text"] | None, option("text", "Read the file as lines of text.")
     ] = None,
@@ -209,7 +217,7 @@ def opening_of(
     return Opening.of(
         target, name, axis=axis, dtype=dtype, shape=shape, offset=offset, missing=missing,
         external=external, field=tuple(field.split(",")) if field else (), decode=decode, pad=pad,
-        format=format,
+        format=format, pictures=pictures and Pictures(pictures[:2], channels=(*pictures, None)[2]),
     )  # fmt: skip
 
 

@@ -196,7 +196,9 @@ class Opening:
         key = keywords.pop("key", None)
         arguments = [repr(self.target) if self.is_paths else "array"]
         arguments += [] if key is None else [repr(key)]
-        arguments += [f"{name}={value!r}" for name, value in keywords.items()]
+        arguments += [
+            f"{name}={'ooc.' * (name == 'pictures')}{value!r}" for name, value in keywords.items()
+        ]
         return f"ooc.open({', '.join(arguments)})"
 
 

@@ -260,3 +260,14 @@ def test_a_terminal_with_sixel_gets_the_sheet(folder: Path) -> None:
     assert code == 0, shown
     assert b"\x1bP0;0;0q" in shown
     assert "▀".encode() not in shown
+
+
+def test_pictures_that_differ_are_resized(tmp_path: Path) -> None:
+    for number in range(3):
+        Image.new("RGB", (6, 4 + number)).save(tmp_path / f"{number}.png")
+    files = f"{tmp_path}/*.png"
+    result = run(files)
+    assert result.exit_code == 1
+    assert "give --pictures 180,240,3; or" in " ".join(result.stderr.split())
+    resized = run(files, "--pictures", "8,9,1", "-o", str(tmp_path / "sheet.webp"))
+    assert "3 rows of (8, 9) uint8" in resized.stdout

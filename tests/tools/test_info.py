@@ -149,15 +149,15 @@ def test_the_code_decodes_packed_numbers(tmp_path: Path) -> None:
 def test_axes_that_look_like_trajectories(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.zeros((6, 20, 16, 24)))
     found = one(tmp_path / "a.npy")
-    assert found.axes == "2 of 4 axes look like trajectory × time; choose them by axis=(0, 1)"
+    assert found.note == "2 of 4 axes look like trajectory × time; choose them by axis=(0, 1)"
     assert "axis=(0, 1)" in found.code[1]
     for usual in (one(tmp_path / "a.npy", axis=1), one(tmp_path / "a.npy", axis=(0, 1))):
-        assert usual.axes == ""
+        assert usual.note == ""
     with h5py.File(tmp_path / "b.h5", "w") as file:
         data = file.create_dataset("u", data=np.zeros((20, 6, 16, 16)))
         for axis, name in enumerate(("time", "clip", "y", "x")):
             data.dims[axis].label = name
-    assert one(tmp_path / "b.h5").axes.endswith("axis=(1, 0)")
+    assert one(tmp_path / "b.h5").note.endswith("axis=(1, 0)")
 
 
 def test_the_rows_of_a_column_of_matlab_are_its_numbers(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_the_rows_of_a_column_of_matlab_are_its_numbers(tmp_path: Path) -> None:
         file["y"] = np.arange(90.0)[None]
         file["y"].attrs["MATLAB_class"] = np.bytes_("double")
     found = one(tmp_path / "a.mat")
-    assert found.axes.endswith("axis=1 makes its numbers the rows")
+    assert found.note.endswith("axis=1 makes its numbers the rows")
     names: dict[str, Any] = {}
     exec("\n".join(found.code), names)
     np.testing.assert_array_equal(np.asarray(names["values"]), np.arange(90.0))
@@ -293,6 +293,22 @@ def test_text_of_any_name_and_pictures(tmp_path: Path) -> None:
     namespace: dict[str, object] = {}
     exec("\n".join(found.code), namespace)
     assert namespace["x"].shape == (7, 4, 6, 3)  # type: ignore[attr-defined]
+
+
+def test_pictures_that_differ_are_made_alike(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    for number in range(6):
+        mode = "L" if number == 5 else "RGB"
+        image.new(mode, (6, 4 + number)).save(tmp_path / f"{number}.png")
+    found = contents(f"{tmp_path}/*.png").described[0]
+    assert "pictures=ooc.Pictures(size=(4, 6), channels=3)" in found.code[1]
+    assert found.note == "the pictures differ in shape or colours; `pictures` makes them alike"
+    names: dict[str, Any] = {}
+    exec("\n".join(found.code), names)
+    assert len(names["images"].batches(6).batch(0)) == 6
+    (tmp_path / "3.png").write_bytes(b"\x89PNG\r\n\x1a\n")  # damaged
+    assert contents(f"{tmp_path}/*.png").described[0].note
+    assert not contents(f"{tmp_path}/0.png").described[0].note
 
 
 def test_pictures_in_folders_are_split_with_the_same_shares_of_each_class(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ class Description:
     reading: str  # how oocdata reads it
     shuffling: str  # what ``shuffle=True`` does, and why; empty for one of several arrays
     advice: tuple[Advice, ...]
-    axes: str  # a hint about the sample axes; may be empty
+    note: str  # a hint about the call of `oocdata.open`; may be empty
     code: tuple[str, ...]  # lines of Python that open the array and make batches of it
     dimensions: tuple[str, ...] = ()  # names of the axes as stored, if any
     unequal: bool = False  # whether rows are of unequal length
@@ -104,7 +104,7 @@ class Description:
         yield "codec", self.codec
         yield "reading", self.reading
         yield "shuffling", self.shuffling
-        yield "axes", self.axes
+        yield "note", self.note
         for advice in self.advice:
             yield "advice", advice.text
 
@@ -226,7 +226,7 @@ def contents(target: Any, key: str | None = None, **arguments: Unpack[OpenArgume
     if layout is not None:
         for number, entry in enumerate(entries):
             if isinstance(entry, Description):
-                entries[number] = replace(entry, axes="")
+                entries[number] = replace(entry, note="")
     elif len(described) == 1:  # describe it again, in full
         (entry,) = described
         entries[entries.index(entry)] = _describe(replace(opening, key=entry.key))
@@ -292,7 +292,7 @@ def _describe(opening: Opening, *, brief: bool = False) -> Description:
         reading=storage.reading,
         shuffling=shuffling,
         advice=tuple(advice),
-        axes=hint,
+        note=hint,
         code=code,
         dimensions=storage.dimensions,
         parts=max(1, len(storage.part_names)),

@@ -5,12 +5,15 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 
+import numpy as np
+
 from oocdata.axes import row_axes, trajectory_axes
 from oocdata.datasets.labels import folder_labels
 from oocdata.datasets.view import View
 from oocdata.datasets.zip import Zip
 from oocdata.datasets.zip import zip as zipped
-from oocdata.errors import SourceError
+from oocdata.errors import MismatchedPartsError, SourceError
+from oocdata.formats.pictures import Pictures
 from oocdata.tools.opening import Opening
 
 __all__ = ["BATCH_SIZE", "code_for", "columns_of"]
@@ -19,6 +22,9 @@ BATCH_SIZE = 32
 
 _FEWEST_TO_SPLIT = 5
 """Rows, or trajectories; with fewer, a part of the split would be empty."""
+
+_SAMPLED = 20
+"""Pictures whose shapes are compared."""
 
 _FIT = "# model.fit(loader.to_tf(), epochs=10)"
 _NEXT = {
@@ -33,11 +39,11 @@ _NEXT = {
 
 
 def code_for(opening: Opening, view: View) -> tuple[str, tuple[str, ...]]:
-    """Return a hint about the sample axes, which may be empty, and lines of Python.
+    """Return a hint about opening the array, which may be empty, and lines of Python.
 
     The lines open the array, split it if it is long enough, and read a batch; for images, a batch
     of pairs of a frame and the next one. Packed numbers are decoded. Axes that look like
-    trajectory × time become the sample axes.
+    trajectory × time become the sample axes. Pictures that differ are resized to the first one.
 
     Examples
     --------
@@ -73,6 +79,12 @@ def code_for(opening: Opening, view: View) -> tuple[str, tuple[str, ...]]:
         name = "labels"
     elif kind is not None and view.storage.row_files and view.axes == (0,):
         name = "images"  # picture files, in the order of their names
+        if "pictures" not in opening.arguments and _differ(view):
+            hint = "the pictures differ in shape or colours; `pictures` makes them alike"
+            height, width = view.source.shape[1:3]
+            alike = Pictures((height, width), channels=3)
+            opening = Opening.of(opening, pictures=alike)
+            code, view = opening.code(), opening.view()
     lines = ["import oocdata as ooc", f"{name} = {code}"]
     if fields:
         name = "columns"
@@ -99,6 +111,18 @@ def code_for(opening: Opening, view: View) -> tuple[str, tuple[str, ...]]:
         _NEXT[name],
     ]
     return hint, tuple(lines)
+
+
+def _differ(pictures: View) -> bool:
+    """Return whether one of some pictures has another shape or dtype than the first."""
+    for row in np.linspace(0, len(pictures) - 1, _SAMPLED, dtype=int):
+        try:
+            pictures[row]
+        except MismatchedPartsError:
+            return True
+        except SourceError:  # damaged
+            continue
+    return False
 
 
 def _classes(images: View, labels: View) -> list[str]:
