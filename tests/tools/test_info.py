@@ -14,6 +14,8 @@ import zarr
 
 import oocdata as ooc
 from oocdata.tools.info import Description, Unopened, contents
+from oocdata.tools.info.code import code_for
+from oocdata.tools.opening import Opening
 
 FRAMES = np.arange(64 * 6 * 5, dtype="f4").reshape(64, 6, 5)
 
@@ -309,6 +311,8 @@ def test_pictures_that_differ_are_made_alike(tmp_path: Path) -> None:
     (tmp_path / "3.png").write_bytes(b"\x89PNG\r\n\x1a\n")  # damaged
     assert contents(f"{tmp_path}/*.png").described[0].note
     assert not contents(f"{tmp_path}/0.png").described[0].note
+    view = ooc.open(f"{tmp_path}/*.png")
+    assert code_for(Opening.of(view), view)[1][1] == "images = ooc.open(array)"
 
 
 def test_pictures_in_folders_are_split_with_the_same_shares_of_each_class(tmp_path: Path) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 
-import numpy as np
-
 from oocdata.axes import row_axes, trajectory_axes
 from oocdata.datasets.labels import folder_labels
 from oocdata.datasets.view import View
@@ -24,7 +22,7 @@ _FEWEST_TO_SPLIT = 5
 """Rows, or trajectories; with fewer, a part of the split would be empty."""
 
 _SAMPLED = 20
-"""Pictures whose shapes are compared."""
+"""Most pictures whose shapes are compared with the first."""
 
 _FIT = "# model.fit(loader.to_tf(), epochs=10)"
 _NEXT = {
@@ -79,7 +77,7 @@ def code_for(opening: Opening, view: View) -> tuple[str, tuple[str, ...]]:
         name = "labels"
     elif kind is not None and view.storage.row_files and view.axes == (0,):
         name = "images"  # picture files, in the order of their names
-        if "pictures" not in opening.arguments and _differ(view):
+        if opening.is_paths and "pictures" not in opening.arguments and _differ(view):
             hint = "the pictures differ in shape or colours; `pictures` makes them alike"
             height, width = view.source.shape[1:3]
             alike = Pictures((height, width), channels=3)
@@ -115,7 +113,7 @@ def code_for(opening: Opening, view: View) -> tuple[str, tuple[str, ...]]:
 
 def _differ(pictures: View) -> bool:
     """Return whether one of some pictures has another shape or dtype than the first."""
-    for row in np.linspace(0, len(pictures) - 1, _SAMPLED, dtype=int):
+    for row in range(0, len(pictures), max(1, -(-len(pictures) // _SAMPLED))):
         try:
             pictures[row]
         except MismatchedPartsError:
