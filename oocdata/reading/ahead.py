@@ -214,10 +214,12 @@ class ReadAhead:
 
     def close(self) -> None:
         """Stop reading, without waiting for reads in flight. May be called again."""
+        # The exception of a failed read keeps this object, but must not keep what was read.
+        ahead, self._ahead = self._ahead, deque()
         self._runs, self._in_use = -1, False
         # In a fork, locks that another thread held would stay locked forever.
         if os.getpid() == self._process:
-            self._readers.close(self._ahead)
+            self._readers.close(ahead)
 
 
 class _Threads:

@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from contextlib import suppress
@@ -283,6 +284,29 @@ def test_an_error_is_raised_at_its_step_and_releases_all_memory() -> None:
     with pytest.raises(ZeroDivisionError, match="by nothing"):
         next(iterator)
     assert account().nbytes == 0
+
+
+def test_a_failed_pass_holds_no_batch_that_was_read_ahead() -> None:
+    """The exception refers to the frames of the pass: a notebook keeps both."""
+    made: list[weakref.ref[Any]] = []
+    others_are_read = threading.Event()
+
+    def double(rows: Any) -> Any:
+        if 0 in rows:
+            assert others_are_read.wait(60)
+            raise ValueError("no zero")
+        if made:  # the thread that runs this has ended the run before
+            others_are_read.set()
+        doubled = rows * 2
+        made.append(weakref.ref(doubled))
+        return doubled
+
+    mapped = ooc.open(np.arange(12.0)).map(double, spec=ooc.ArraySpec((), np.dtype("f8")))
+    loader = mapped.batches(2)
+    with pytest.raises(ValueError, match="no zero") as caught:
+        next(loader.epoch(0, parallel=2, prefetch=3))
+    assert made[0]() is None
+    assert caught.tb is not None
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
