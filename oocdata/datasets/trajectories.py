@@ -14,7 +14,7 @@ from oocdata import registry
 from oocdata.box import Ints
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.episodes import episodes_of
-from oocdata.datasets.ids import as_ticks
+from oocdata.datasets.ids import as_ids, as_ticks
 from oocdata.datasets.offsets import (
     LARGEST_OFFSET,
     as_offsets,
@@ -185,8 +185,8 @@ def episodes(
         Flags (True or nonzero) of the last rows of episodes. With several arrays, e.g.
         ``[terminals, timeouts]``, a flag in any of them ends an episode. Rows after the last flag
         are another episode.
-    ids : View or array_like of int, shape (rows,)
-        Numbers of episodes. A new episode starts where the number changes.
+    ids : View or array_like of int or str, shape (rows,)
+        Numbers or names of episodes. A new episode starts where they change.
     time : View or array_like, shape (rows,)
         Numbers or dates. A new episode starts where `time` does not advance by `step`, and at NaN
         and NaT. With several of `done`, `ids` and `time`, it starts where any of them says so.
@@ -224,7 +224,8 @@ def episodes(
     flags = [] if done is None else list(done) if several else [done]
     ends = [_last_rows(_column("done", array), _flagged) for array in flags]
     if ids is not None:
-        ends.append(_last_rows(_column("ids", ids), np.not_equal))
+        column = ids if isinstance(ids, Dataset) else as_ids("ids", ids, "biufmMU")
+        ends.append(_last_rows(_column("ids", column), np.not_equal))
     if time is not None:
         view = _column("time", time)
         ends.append(_last_rows(view, _jumps(view, step, tolerance)))
@@ -242,11 +243,12 @@ def episodes(
 
 
 def _column(name: str, argument: Any) -> Dataset:
-    """Return an array in memory or a dataset as a dataset of one number per row."""
+    """Return an array or a dataset as a dataset of one number per row; of `ids`, also a text."""
     dataset = argument if isinstance(argument, Dataset) else open_array(as_array(name, argument))
     spec: Any = dataset.spec
-    if not is_column(spec) or spec.dtype.kind in "cSUO":
-        raise ArgumentError(f"`{name}` must have one number for each row; got {dataset!r}.")
+    if not is_column(spec) or spec.dtype.kind in ("c" if name == "ids" else "cSUO"):
+        noun = "number or text" if name == "ids" else "number"
+        raise ArgumentError(f"`{name}` must have one {noun} for each row; got {dataset!r}.")
     return dataset
 
 

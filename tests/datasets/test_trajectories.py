@@ -563,6 +563,17 @@ def test_episodes_begin_where_ids_change(numbers: list[int], dtype: str) -> None
     assert ooc.episodes(ids=ids, done=flags).tolist() == both
 
 
+@given(st.lists(st.sampled_from(["run/v_0", "run/v_0", "walk", "", "é"]), min_size=1, max_size=30))
+def test_ids_may_be_texts(texts: list[str]) -> None:
+    """Test the name of a video or patient of each row, as HDF5 and lists of paths have them."""
+    expected = [len(list(group)) for _, group in itertools.groupby(texts)]
+    encoded = [text.encode() for text in texts]
+    for ids in (texts, np.array(texts, object), np.array(texts), encoded, np.array(encoded)):
+        assert ooc.episodes(ids=ids).tolist() == expected
+    for ids in (np.array(texts), np.array(encoded)):
+        assert ooc.episodes(ids=ooc.open(ids)).tolist() == expected
+
+
 @pytest.mark.parametrize("dates", [["NaT", "1970-01-02"], ["1969-12-31", "NaT"], ["NaT"] * 3])
 def test_nat_ends_an_episode(dates: list[str]) -> None:
     """Test NaT, the lowest int64, next to which differences wrap around."""
@@ -613,6 +624,10 @@ def test_tolerance() -> None:
             "whole units of",
         ),
         ({"done": np.zeros((4, 2))}, "`done` must have one number for each row"),
+        ({"done": ["yes"]}, "`done` must have one number for each row"),
+        ({"time": ["2020"], "step": 1}, "`time` must have one number for each row"),
+        ({"ids": [1j]}, "`ids` must be numbers or dates .* or texts in one dimension"),
+        ({"ids": ooc.open(np.ones(2, "c8"))}, "`ids` must have one number or text for each row"),
         ({"done": [0.0, np.nan]}, "`done` must hold flags; got NaN"),
         ({"done": [np.zeros(4), np.zeros(5)]}, "must have one length; got 4, 5 rows"),
         ({"done": np.zeros(4), "time": [1], "step": 1}, "must have one length; got 4, 1 rows"),
