@@ -124,6 +124,7 @@ class Described:
         "repeat": "; oocdata's own is .batches(size).to_tf(epochs=…); iterating again is the next "
         "epoch",
         "shuffle": "; oocdata's own is .batches(size, shuffle=True)",
+        "skip": "; oocdata's own is dataset[count:], and dataset[:count] for the first elements",
         "to_tf": "; write .batches(size).to_tf()",
         "windows": "; oocdata's own is View.windows: make windows of Views first, once; then zip, "
         "map, mix or concat them",
@@ -318,9 +319,13 @@ class Dataset(Described, Splitting, ABC):
         if isinstance(key, range) and key and all(0 <= at < len(self) for at in (key[0], key[-1])):
             return self._select(key)
         if isinstance(key, bool | np.bool_ | tuple | str):
-            hint = " Only a View of records has fields by name." if isinstance(key, str) else ""
+            hints = {
+                str: " Only a View of records has fields by name.",
+                bool: " Compare the values of a View: np.asarray(labels) == 3.",
+            }
             raise ArgumentError(
-                f"an index must be an int, a slice, an int array or a bool mask; got {key!r}.{hint}"
+                "an index must be an int, a slice, an int array or a bool mask; got "
+                f"{key!r}.{hints.get(type(key), '')}"
             )
         try:
             position = operator.index(key)

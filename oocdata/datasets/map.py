@@ -175,8 +175,9 @@ class Map(Dataset):
         if actual != self.spec:  # dicts compare equal in any order
             raise MapError(
                 f"a mapped function must return what its spec says, {spec_text(self.spec)}; "
-                f"{self._name} returned {spec_text(actual)}. Convert with `.astype(...)` in the "
-                "function (texts of different lengths to bytes objects), or give `spec`."
+                f"{self._name} returned {spec_text(actual)}. Give all results one shape, such as "
+                "by padding, convert with `.astype(...)` (texts of different lengths to bytes "
+                "objects), or give `spec`."
             )
         return align(result, self.spec)
 

@@ -87,7 +87,7 @@ def _open_whole(name: str, target: Any) -> View:
     view = target if isinstance(target, View) else open_view(target)
     if isinstance(view.rows, np.ndarray) or fields_of(view) != fields_of(View.of(view.source)):
         raise ArgumentError(
-            f"`{name}` must be a whole array, of which nothing was selected; got {view!r}. Select "
-            "rows of what `pad` gives."
+            f"`{name}` must be a whole array, its first axis as the rows, of which nothing was "
+            f"selected; got {view!r}. Select and transpose what `pad` gives."
         )
     return view

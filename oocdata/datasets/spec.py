@@ -206,7 +206,7 @@ def as_leaf(value: Any) -> NDArray[Any]:
         raise MapError(
             "a function must make arrays of numbers, or of bytes as objects, without masked "
             f"values; one made {array.dtype}. Replace masked values: array.filled(0); text becomes "
-            "bytes by .encode()."
+            "bytes by .encode(); leave out None."
         )
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 

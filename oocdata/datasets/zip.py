@@ -111,10 +111,19 @@ def zip(*datasets: Dataset | Mapping[str, Dataset]) -> Zip:  # noqa: A001  # as 
         )
     lengths = [len(member) for member in members]
     if len(set(lengths)) > 1:
+        hint = (
+            "Windows are fewer than rows: make the same windows of each part, or zip the rows "
+            "that belong to them."
+        )
+        files = {len(member.storage.parts) for member in members if isinstance(member, View)}
+        if files & set(lengths) - {1}:
+            hint = (
+                "To make the rows of each file one element: "
+                "ooc.ragged(view, lengths=view.parts.lengths).pad()."
+            )
         raise ArgumentError(
             "zipped datasets must have one length, because element i of each goes together; got "
-            f"{', '.join(map(str, lengths))}. Windows are fewer than rows: make the same windows "
-            "of each part, or zip the rows that belong to them."
+            f"{', '.join(map(str, lengths))}. {hint}"
         )
     return Zip(parts)
 

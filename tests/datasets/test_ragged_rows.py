@@ -135,6 +135,8 @@ def test_invalid_lengths_and_values() -> None:
         ooc.ragged(np.arange(15), [0.0, 15.0])
     with pytest.raises(ArgumentError, match="`values` must be a whole array"):
         ooc.ragged(ooc.open(np.arange(15))[::2], lengths=[8])
+    with pytest.raises(ArgumentError, match=r"its first axis as the rows.*Select and transpose"):
+        ooc.ragged(ooc.open(np.zeros((13, 6)), axis=1), lengths=[2, 4])
     with pytest.raises(IndexError):
         rows[6]
     with pytest.raises(ArgumentError, match=r"must be a whole number of at least 1; got 'x'"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,20 @@ def test_tuples_and_dicts():
 def test_invalid_zips(parts: tuple[Any, ...], message: str):
     with pytest.raises(ArgumentError, match=message):
         ooc.zip(*parts)
+
+
+def test_one_label_for_each_file(tmp_path: Path):
+    """Test what a wrong zip of files and their labels advises: one element for each file."""
+    for number in range(3):
+        np.save(tmp_path / f"{number}.npy", ARRAY[number])
+    view, labels = ooc.open(str(tmp_path / "*.npy")), ooc.open(LABELS[:3])
+    with pytest.raises(ArgumentError, match=r"got 12, 3\. .* one element: ") as raised:
+        ooc.zip(view, labels)
+    advice = str(raised.value).partition("one element: ")[2].rstrip(".")
+    pairs = ooc.zip(eval(advice, {"ooc": ooc, "view": view}), labels)
+    batches = list(pairs.batches(2))
+    assert_array_equal(np.concatenate([x for x, _ in batches]), ARRAY[:3])
+    assert_array_equal(np.concatenate([y for _, y in batches]), LABELS[:3])
 
 
 def test_a_zip_is_split_by_its_widest_part():
@@ -218,7 +233,7 @@ SHORT = "must keep the 4 elements"
         (lambda x: None, True, "returned None"),
         (lambda x: (x, x[:3]), True, SHORT),
         (lambda x: x.astype("f8"), True, r"\(4, 6\) float32; .* returned \(4, 6\) float64"),
-        (lambda x: x[:, 0], True, r"returned \(6,\) float32"),
+        (lambda x: x[:, 0], True, r"returned \(6,\) float32\. Give all results one shape"),
         (lambda x: (x, x), True, r"returned \(\(4, 6\) float32, \(4, 6\) float32\)"),
         (lambda x: (x,), True, r"returned \(\(4, 6\) float32\)"),
         (lambda x: {"a": x}, True, r"returned {'a': \(4, 6\) float32}"),
@@ -388,6 +403,28 @@ def test_results_that_are_not_numbers(result: Any):
         MapError, match=r"returned None\. Add `return`|must keep the 3 elements|arrays of numbers"
     ):
         mapped.take([0, 1, 2])
+
+
+def test_a_target_of_none_is_left_out():
+    """Test `(x, None)`, which generators for Keras yield where a model needs no targets."""
+    view = ooc.open(np.zeros((3, 2)))
+    with pytest.raises(MapError, match=r"leave out None\.$"):
+        view.map(lambda x: ((x, x), None)).take([0])
+    assert len(view.map(lambda x: ((x, x),)).take([0])) == 1
+
+
+def test_a_view_is_no_mask():
+    view, labels = ooc.open(ARRAY), ooc.open(LABELS)
+    for mask in (labels == 3, labels != 3):
+        with pytest.raises(ArgumentError, match=r"np\.asarray\(labels\) == 3"):
+            view[mask]
+    assert len(view[np.asarray(labels) == 3]) == 1
+
+
+def test_skip_names_a_slice():
+    pairs = ooc.zip(ooc.open(ARRAY), ooc.open(LABELS))
+    with pytest.raises(AttributeError, match=r"no method `skip`.*dataset\[count:\]"):
+        pairs.skip(3)
 
 
 def test_zip_of_one_tuple():
