@@ -112,8 +112,8 @@ def zip(*datasets: Dataset | Mapping[str, Dataset]) -> Zip:  # noqa: A001  # as 
     lengths = [len(member) for member in members]
     if len(set(lengths)) > 1:
         hint = (
-            "Windows are fewer than rows: make the same windows of each part, or zip the rows "
-            "that belong to them."
+            "Windows are fewer than rows, and patches more: make the same windows of each part, or "
+            "zip the rows that belong to each, repeated for patches: view[np.repeat(rows, 8)]."
         )
         files = {len(member.storage.parts) for member in members if isinstance(member, View)}
         if files & set(lengths) - {1}:

@@ -83,6 +83,16 @@ def test_one_label_for_each_file(tmp_path: Path):
     assert_array_equal(np.concatenate([y for _, y in batches]), LABELS[:3])
 
 
+def test_labels_of_rows_beside_several_patches_of_each():
+    view, labels = ooc.open(ARRAY), ooc.open(LABELS)
+    crops = view.patches((4, 3), step=3)
+    with pytest.raises(ArgumentError, match=r"got 40, 20.* view\[np\.repeat\(rows, 8\)\]"):
+        ooc.zip(crops, labels)
+    x, y = ooc.zip(crops, labels[np.repeat(np.arange(20), 2)]).batches(40).batch(0)
+    assert_array_equal(x, np.stack([ARRAY[..., :3], ARRAY[..., 3:]], 1).reshape(40, 4, 3))
+    assert_array_equal(y, np.repeat(LABELS, 2))
+
+
 def test_a_zip_is_split_by_its_widest_part():
     zipped = ooc.zip(ooc.open(LABELS)[:16], ooc.open(ARRAY).windows(4, 1))
     assert [len(part) for part in zipped.split(0.5, 0.5)] == [6, 6]
