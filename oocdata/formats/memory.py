@@ -153,7 +153,7 @@ def slices_of(target: Any, storage: Storage, axis: int) -> Source:
 def _hint(target: Any) -> str:
     """Return advice for an object that is no array."""
     if hasattr(target, "to_numpy"):
-        return "Convert it: target.to_numpy()."
+        return "Convert it: target.to_numpy(), or target.to_list() if it holds paths."
     if hasattr(target, "keys"):
         return f"Pass one of its arrays: target[{next(iter(target.keys()), 'name')!r}]."
     if hasattr(target, "read"):

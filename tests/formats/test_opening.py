@@ -9,6 +9,7 @@ from typing import Any
 
 import h5py
 import numpy as np
+import pandas as pd
 import pytest
 import zarr
 from numpy.testing import assert_array_equal
@@ -226,6 +227,10 @@ def test_paths_that_are_no_list(tmp_path: Path):
     path, _ = store(tmp_path, "npy")
     with pytest.raises(UnknownFormatError, match=r"got \w+\. Make a list of paths: sorted"):
         ooc.open(tmp_path.glob("*.npy"))
+    column = pd.Series([str(path)], dtype="string")  # of a table of files and labels
+    with pytest.raises(UnsupportedDtypeError, match=r"or target\.to_list\(\) if it holds paths"):
+        ooc.open(column)
+    assert_array_equal(ooc.open(column.to_list()), ARRAY)
     with (
         open(path, "rb") as file,
         pytest.raises(UnknownFormatError, match="Pass the path of the"),
