@@ -25,7 +25,7 @@ from typer.testing import CliRunner
 import oocdata as ooc
 from oocdata.advice import advise, reading_of
 from oocdata.cli import app
-from oocdata.errors import SourceError
+from oocdata.errors import ArgumentError, SourceError
 from oocdata.formats.hdf5.filtered import FilteredChunks
 from oocdata.formats.patterns import natural_key
 from oocdata.tools.info import Description, contents
@@ -440,6 +440,19 @@ def test_one_of_several_files(tmp_path: Path, name: str) -> None:
     seen = Counter(map(digest, elements(run(path)["train"])))
     assert seen
     assert not seen - expected
+
+
+def test_every_file_keeps_its_label(tmp_path: Path) -> None:
+    """Test a file that is too short, and then one twice as long: no label may move on."""
+    target = made.write_dlio(tmp_path)
+    paths = files(target)
+    short, long = (np.full((height, 24, 1), height, "u1") for height in (10, 48))
+    np.savez(paths[5], x=short, y=np.array([10]))
+    found = {int(y): x for x, y in elements(run(target)["train"]) if y}
+    np.testing.assert_array_equal(found[10], np.pad(short, ((0, 14), (0, 0), (0, 0))))
+    np.savez(paths[8], x=long, y=np.array([48]))
+    with pytest.raises(ArgumentError, match=r"longest row, 48.* got 24"):
+        run(target)
 
 
 def chunks_decoded(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[Any, ...]]:
