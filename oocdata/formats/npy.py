@@ -182,7 +182,7 @@ def strided(
         if whole and nbytes > needed:
             raise TrailingBytesError(
                 f"the file must end after {expected}; got {nbytes - needed} more. The shape is "
-                "wrong, or something was appended."
+                "wrong, something was appended, or a raw file has a header, which `offset` skips."
             )
     strides = contiguous_strides(shape, stored.itemsize, fortran=fortran)
     storage = replace(

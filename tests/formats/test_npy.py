@@ -290,7 +290,7 @@ def test_one_length_is_worked_out(tmp_path: Path):
         ({"shape": (10,), "offset": -1}, ArgumentError, "`offset` must"),
         ({"shape": (10,), "offset": 1.5}, ArgumentError, "`offset` must"),
         ({"shape": (11,)}, TruncatedFileError, "must hold 44 bytes .* got 40"),
-        ({"shape": (9,)}, TrailingBytesError, "got 4 more"),
+        ({"shape": (9,)}, TrailingBytesError, "got 4 more.*header, which `offset` skips"),
         ({"shape": (10,), "offset": 4}, TruncatedFileError, "must hold 40 bytes .* got 36"),
         ({"shape": (10,), "offset": 400}, TruncatedFileError, "`offset` must lie within the 40"),
         ({"shape": (-1,), "offset": 400}, TruncatedFileError, "offset"),
