@@ -206,7 +206,9 @@ class ArrayRows(Dataset):
         return rows
 
     def _arrays(self) -> tuple[Hashable, ...]:
-        return arrays_of(self.source) * (2 if repeats(self.rows) else 1)
+        files = self.storage.row_files
+        twice = repeats(self.rows) or len(set(files)) < len(files)
+        return arrays_of(self.source) * (2 if twice else 1)
 
     def _stored_rows(self) -> list[StoredRows]:
         return stored_rows(self, range(len(self)), range(len(self)))

@@ -14,6 +14,7 @@ import os
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, combinations_with_replacement, product
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -99,10 +100,10 @@ class StoredRows:
                 "an array that elements hold twice must be read in the same way each time, of the "
                 "same files and along the same axes, to be split without sharing a row; "
                 f"{self.view.storage.path or 'an array in memory'} is not. Split first, then put "
-                "the parts together."
+                "the parts together, and list each file once."
             )
         both = len(self.numbers) and len(other.numbers)
-        return _largest_distance(self, other) if both else 0
+        return _largest_distance(*_numbered_by_file(self, other)) if both else 0
 
 
 def check_direction(elements: str, chosen: Selection) -> None:
@@ -129,6 +130,21 @@ def parts_share_rows(parts: Iterable[Sequence[StoredRows]]) -> bool:
     ]
     pairs = combinations(numbered, 2)
     return any(one.distance_to(other) for part, rest in pairs for one, other in product(part, rest))
+
+
+def _numbered_by_file(*both: StoredRows) -> list[StoredRows]:
+    """Return rows that are files, such as pictures, with one number for each path in any list."""
+    known: dict[str, int] = {}
+    numbered = []
+    for rows in both:
+        files, axes, shape = rows.view.storage.row_files, rows.view.axes, rows.view.source.shape
+        if files and axes[0] == 0:
+            ids = np.array([known.setdefault(path, len(known)) for path in files])
+            each = prod(shape[axis] for axis in axes[1:])
+            place, within = np.divmod(np.asarray(rows.numbers, np.int64), each)
+            rows = replace(rows, numbers=ids[place] * each + within)
+        numbered.append(rows)
+    return numbered
 
 
 def _largest_distance(one: StoredRows, other: StoredRows) -> int:
@@ -171,8 +187,9 @@ def stored_rows(
     parts_at = getattr(view.source, "parts_at", None)  # only of `Stacked`
     lengths = [view.source.shape[axis] for axis in view.axes]
     cut = len(lengths) > 1 and [*map(range, lengths)] != [*view.grid]
-    regular = isinstance(view.rows, range) and not cut and parts_at is None
-    if len(offsets) > 1 and not regular:
+    files = bool(view.storage.row_files)  # in any order, so rows at an offset are no neighbours
+    regular = isinstance(view.rows, range) and not cut and not files and parts_at is None
+    if (len(offsets) > 1 or files) and not regular:
         positions, offsets = np.add.outer(np.asarray(positions, np.int64), offsets), (0,)
     numbers = select(view.rows, positions)
     if isinstance(view.rows, range):
@@ -197,6 +214,8 @@ def arrays_of(source: Source) -> tuple[Hashable, ...]:
     if row_source is not None:
         return arrays_of(row_source)
     storage = source.storage()
+    if storage.row_files:
+        return ("files",)  # which are compared path by path
     names = storage.part_names or ((storage.path, storage.key),)
     if storage.opened is None or len(names) != len(storage.parts):
         return (id(getattr(source, "array", source)),)

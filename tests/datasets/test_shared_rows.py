@@ -11,6 +11,7 @@ import h5py
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
+from PIL import Image
 
 import oocdata as ooc
 from oocdata.errors import ArgumentError
@@ -301,3 +302,51 @@ def test_an_array_read_in_two_ways_is_split_by_trajectories(tmp_path: Path) -> N
     assert [len(part) for part in again.split(1, 2)] == [10, 20]
     with pytest.raises(ArgumentError, match="one row lies at several positions"):
         ooc.zip(runs[::-1], runs).split(0.5, 0.5)
+
+
+def pictures_of(folder: Path, numbers: list[int]) -> ooc.View:
+    """Return pictures of one pixel, whose value is the number of their file."""
+    for number in set(numbers):
+        Image.fromarray(np.full((1, 1), number, "u1")).save(folder / f"{number}.png")
+    return ooc.open([str(folder / f"{number}.png") for number in numbers])
+
+
+def files_of(part: Any) -> set[int]:
+    return {int(np.ravel(leaf)[0]) for at in range(len(part)) for leaf in leaves_of(part[at])}
+
+
+def leaves_of(element: Any) -> tuple[Any, ...]:
+    return element if isinstance(element, tuple) else (element,)
+
+
+PICTURES = {
+    "a picture for each caption": [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3],
+    "a table in any order": [3, 1, 8, 2, 0, 5, 8, 7, 6, 4, 9, 10],
+}
+
+
+@pytest.mark.parametrize("numbers", PICTURES.values(), ids=PICTURES)
+@pytest.mark.parametrize("share", [0.3, 0.5, 0.6])
+def test_a_picture_listed_twice_is_in_one_part(tmp_path: Path, numbers: list[int], share: float):
+    """Test lists of paths from a table, in which a file comes back."""
+    view = pictures_of(tmp_path, numbers)
+    pairs = ooc.zip(view, ooc.open(np.arange(12)[:, None] + 100))
+    for dataset in (view, pairs, view.next_frame()):
+        first, second = dataset.split(share, 1 - share)
+        assert not (files_of(first) & files_of(second)) - {*range(100, 112)}
+    first, second = pairs.split(share, 1 - share, by=numbers)
+    assert len(first) + len(second) == 12
+    with pytest.raises(ArgumentError, match="share no row with another part"):
+        pairs.split(0.5, 0.5, stratify=np.arange(12) % 2, seed=3)
+
+
+def test_pairs_of_pictures_from_two_lists(tmp_path: Path):
+    """Test a picture in both lists, and images beside masks, whose files are all others."""
+    left, right = [0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]
+    pairs = ooc.zip(pictures_of(tmp_path, left[:5]), pictures_of(tmp_path, right[:5]))
+    first, second = pairs.split(0.5, 0.5)
+    assert len(first) + len(second) == 4
+    assert not files_of(first) & files_of(second)
+    masks = pictures_of(tmp_path, [number + 100 for number in left])
+    halves = ooc.zip(pictures_of(tmp_path, left), masks).split(0.5, 0.5)
+    assert [len(half) for half in halves] == [3, 3]
