@@ -105,7 +105,8 @@ class Reading:
         suffix = ".zarr" if "Zarr" in self.storage.format else ".npy" if is_flat else ".h5"
         stem, _ = splitext(basename(target))
         words = ["oocdata", "convert", as_typed(target), as_typed(f"{stem}-new{suffix}")]
-        options |= {"axis": self.axes, "chunks": chunks, "codec": codec}
+        axis = "none" if "axis" in options else self.axes
+        options |= {"axis": axis, "chunks": chunks, "codec": codec}
         for name, value in options.items():
             defaults = (None,) if name == "pad" else (None, 0, (0,))
             if value in defaults:

@@ -121,7 +121,9 @@ def nbytes_of(text: str) -> int:
 
 
 def _axes(text: str) -> Any:
-    """Return one or several axes, each by its number or the name of its dimension."""
+    """Return one or several axes, each by its number or the name of its dimension; or None."""
+    if text == "none":
+        return None
     parts = [part.strip() for part in text.split(",") if part.strip()] or [text]
     axes = tuple(int(part) if re.fullmatch(r"[+-]?\d+", part) else part for part in parts)
     return axes[0] if len(axes) == 1 else axes
@@ -159,7 +161,10 @@ FILES = (
     "are one array, and so are the datasets of a quoted pattern: 'FILE::data/demo_*/u'."
 )
 _KEY = "The dataset in the file, e.g. /flow/u; or a quoted pattern of datasets, 'data/demo_*/u'."
-_AXIS = "The row axis: a number or a dimension's name; or several, outermost first: 0,1."
+_AXIS = (
+    "The row axis: a number or a dimension's name; or several, outermost first: 0,1; or none: each "
+    "file is a row."
+)
 _DTYPE = "The dtype of raw binary, e.g. '>f4', or of a .npy of raw bytes, e.g. bfloat16."
 _SHAPE = "Raw binary: the shape in C order, e.g. 1000,64,64; one length may be -1."
 _PAD = "Pad rows of different shapes with this number to the longest length of each axis."

@@ -48,7 +48,7 @@ class ArrayRows(Dataset):
     dtype: np.dtype[Any]
 
     @classmethod
-    def of(cls, source: Source, axis: int | str | Sequence[int | str] = 0) -> Self:
+    def of(cls, source: Source, axis: int | str | Sequence[int | str] | None = 0) -> Self:
         """Return the view of all rows of a source, along one or several sample axes."""
         shape = source.shape
         axes = axis_numbers(axis, len(shape), source.storage())

@@ -60,12 +60,13 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
         xarray. A pattern (``"data/demo_*/actions"``, wildcards as in a glob) or list concatenates
         all these datasets, those of a pattern in natural order; each is an episode. A name that
         exists literally is not a pattern.
-    axis : int, str, or sequence of them
+    axis : int, str, sequence of them, or None
         Sample axes, outermost first, by number or by dimension name (netCDF, xarray, Zarr, HDF5
         dimension scales and labels). Rows are numbered along them in C order, and an element has
         the other axes in the order of storage. ``(0, 1)`` of (trajectory, time, y, x) makes each
         frame a row; windows extend along time, within one trajectory. Files of a list are
-        concatenated along the first.
+        concatenated along the first. None: no axis numbers rows, and each file (or dataset of a
+        pattern or list of keys) is one row, also a single number. Windows extend from row to row.
     dtype, shape, offset
         For raw binary: stored dtype, shape in C order (one length may be -1), and number of bytes
         to skip. `dtype` also names the ml_dtypes type of a ``.npy`` of raw bytes, e.g. "bfloat16".
@@ -139,6 +140,11 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
     (<View: 3 rows of (2, 3) float64>, [[1.0, 1.0, 0.0], [1.0, 1.0, 0.0]])
     >>> ooc.open(np.zeros((90, 101, 8, 6)), axis=(0, 1))
     <View: 90 × 101 rows of (8, 6) float64>
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for number in range(3):
+    ...         np.save(f"{folder}/volume_{number}.npy", np.zeros((20, 64, 64)))
+    ...     ooc.open(f"{folder}/volume_*.npy", axis=None)
+    <View: 3 rows of (20, 64, 64) float64>
     """
     parts = target if isinstance(target, list | tuple) else [target]
     if any(isinstance(part, Dataset) for part in parts):

@@ -145,7 +145,7 @@ class Decoder:
         arguments = {
             name: self.decode(part, f"{place}.{name}") for name, part in parts["opened"].items()
         }
-        source = blocked(open_source(**arguments, axis=tuple(axes)), tuple(axes))
+        source = blocked(open_source(**{"axis": tuple(axes), **arguments}), tuple(axes))
         actual = {"shape": list(source.shape), "dtype": dtype_text(source.dtype)}
         if all(parts[name] == actual[name] for name in actual):
             actual["content"] = content(source)

@@ -125,7 +125,8 @@ def joined_changes(
     """
     arguments = [one.opened and {**one.opened, **more} for one in storages]
     opened = _combined_open_arguments(arguments)
-    several_keys = isinstance((opened or {}).get("key"), list)
+    whole = (opened or {}).get("axis", 0) is None
+    several_keys = not whole and isinstance((opened or {}).get("key"), list)
     episodes = bool(changes) or several_keys or any(one.episodes for one in storages)
     joined = {"opened": opened, "episodes": episodes, **(changes or {})}
     return {**joined, "opened": joined["opened"] and {**joined["opened"], **more}}

@@ -12,9 +12,11 @@ __all__ = ["axis_numbers"]
 
 
 def axis_numbers(
-    axis: int | str | Sequence[int | str], ndim: int, storage: Storage
+    axis: int | str | Sequence[int | str] | None, ndim: int, storage: Storage
 ) -> tuple[int, ...]:
     """Return the sample axes, given by number or name, as numbers, outermost first.
+
+    None, for arrays that are one row each, means the axis that is put before theirs.
 
     Raises
     ------
@@ -29,6 +31,8 @@ def axis_numbers(
     """
     names, where = storage.dimensions, location_text(storage.path, storage.key)
     where = f" [{where}]" if where else ""
+    if axis is None:
+        return (0,)
     if ndim == 0:
         raise ArgumentError(f"an array must have a row axis; got a single number.{where}")
     named = [axis] if isinstance(axis, str) or not isinstance(axis, Sequence) else axis

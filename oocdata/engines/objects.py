@@ -102,6 +102,8 @@ class Sliced(WithStorage):
 
     def _read_neighbours(self, origins: Ints, extent: Extent, axis: int) -> NDArray[Any]:
         """Return boxes that are adjacent along an axis, read by one slice."""
+        if not self.shape:  # a single number
+            return self.read_slice(())[None]
         count, length = len(origins), extent.lengths[axis]
         spans, strides = list(extent.spans), list(extent.strides)
         if count > 1:

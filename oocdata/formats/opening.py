@@ -235,11 +235,17 @@ def _rows(source: Source, options: Options, path: str | None = None) -> Source:
         from oocdata.formats.packing import decoded  # not for `import oocdata`
 
         source = decoded(source)
-    if options.pictures is None or source.storage().row_files:  # picture files are decoded
+    if source.storage().row_files:  # picture files are decoded, each a row
         return source
-    from oocdata.formats.pictures import open_picture_rows  # not for `import oocdata`
+    if options.pictures is not None:
+        from oocdata.formats.pictures import open_picture_rows  # not for `import oocdata`
 
-    return open_picture_rows(source, options.pictures, axis=options.axis)
+        source = open_picture_rows(source, options.pictures, axis=options.axis)
+    if options.axis is None:
+        from oocdata.engines.single_rows import single_row  # not for `import oocdata`
+
+        return single_row(source)
+    return source
 
 
 def _open_path(path: str, options: Options) -> Source:
@@ -281,8 +287,8 @@ def _open_path(path: str, options: Options) -> Source:
 def _open_named(path: str, kind: str, accepted: dict[str, Any], options: Options) -> Source:
     """Open what a key means in a file with named arrays.
 
-    Several arrays are opened together; one by one if each must be verified or decoded, or if only
-    then their rows have one dtype and shape.
+    Several arrays are opened together; one by one if each must be verified or decoded, or is a
+    row, or if only then their rows have one dtype and shape.
     """
     key, axis = options.key, accepted.pop("axis")
     with tree_of(path, kind, **accepted) as tree:
@@ -290,7 +296,7 @@ def _open_named(path: str, kind: str, accepted: dict[str, Any], options: Options
             parts, together = [tree.open(key, axis)], True
         else:
             parts, together = [], False
-            if options.manifest is None is options.pictures:
+            if axis is not None and options.manifest is None is options.pictures:
                 with suppress(MismatchedPartsError):
                     parts, together = [tree.join(key, axis)], True
             if not together:

@@ -23,7 +23,7 @@ _digits = re.compile(r"(\d+)").split
 Key: TypeAlias = str | Sequence[str]
 """A dataset's name or a pattern, or a sequence of them."""
 
-Axis: TypeAlias = int | str | Sequence[int | str]
+Axis: TypeAlias = int | str | Sequence[int | str] | None
 """The argument `axis` of `oocdata.open`."""
 
 Missing: TypeAlias = Literal["error", "fill"]

@@ -236,12 +236,13 @@ class Tree:
         return self.concatenate(sources, key, axis)
 
     def concatenate(
-        self, sources: Sequence[Source], key: Key, axis: int | str, pad: float | None = None
+        self, sources: Sequence[Source], key: Key, axis: int | str | None, pad: float | None = None
     ) -> Source:
-        """Concatenate the arrays that a key means; each is an episode."""
+        """Concatenate the arrays that a key means; each is an episode, or one row (axis None)."""
         opened = {**(sources[0].storage().opened or {}), **self.arguments(key)}
         changes = {
-            "path": self.path, "key": key_label(key), "opened": opened, "episodes": True
+            "path": self.path, "key": key_label(key), "opened": opened,
+            "episodes": axis is not None,
         }  # fmt: skip
         (along,) = axis_numbers(axis, len(sources[0].shape), sources[0].storage())
         return join_parts(sources, along, pad, changes)

@@ -82,11 +82,11 @@ class Opening:
             keywords["dtype"] = dtype_text(as_dtype(keywords["dtype"]))
         if keywords.get("shape") is not None:
             keywords["shape"] = tuple(map(int, keywords["shape"]))
-        defaults = (None, False, ())
+        defaults: dict[str, Any] = {"pad": (None,), "axis": (0,)}  # 0 is a pad, None an axis
         keywords = {
             name: value
             for name, value in keywords.items()
-            if value not in defaults or (name == "pad" and value is not None)
+            if value not in defaults.get(name, (None, False, ()))
         }
         opening = cls(_local(target), key, keywords)
         if isinstance(target, Dataset):

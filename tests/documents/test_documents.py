@@ -84,6 +84,10 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     frames[:10].tofile(folder / "dump.bin")
     for number in (1, 2, 10):
         np.save(folder / f"part{number}.npy", frames[:40])
+        (folder / "volumes").mkdir(exist_ok=True)
+        np.save(folder / f"volumes/{number}.npy", frames[:9])
+        with h5py.File(folder / f"volumes/{number}.h5", "w") as file:
+            file["image"], file["label"] = frames[:9], number
     with h5py.File(folder / "sim.h5", "w") as file:
         u = random.integers(0, 9, (300, 4, 40, 48)).astype("f4")
         file.create_dataset("u", data=u, chunks=(8, 4, 40, 48), compression="gzip", shuffle=True)

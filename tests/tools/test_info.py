@@ -362,3 +362,25 @@ def test_the_only_one_that_opens_is_told_in_full(tmp_path: Path, others: int) ->
     (one,) = found.described
     assert one.shuffling.startswith("shuffle=True is a full shuffle")
     assert one == contents(tmp_path / "a.h5", one.key).described[0]
+
+
+def test_one_line_says_how_each_file_is_an_element(tmp_path: Path) -> None:
+    for number in range(12):
+        np.save(tmp_path / f"a_{number}.npy", np.full((16, 15), number, "f4"))
+    target = f"{tmp_path}/a_*.npy"
+    found = one(target)
+    assert found.shape == (192, 15)
+    assert found.note == (
+        "the rows of 12 files, one after the other; axis=None makes each of them one row"
+    )
+    found = one(target, axis=None)
+    assert (found.note, found.shape) == ("", (12, 16, 15))
+    names: dict[str, Any] = {}
+    exec("\n".join(found.code), names)
+    parts = [names[name] for name in ("train", "val", "test")]
+    assert [int(part[n].max()) for part in parts for n in range(len(part))] == [*range(12)]
+    assert one(tmp_path / "a_0.npy").note == ""
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for number in range(5):
+            file[f"f/{number}"] = FRAMES[number]
+    assert one(tmp_path / "a.h5", "f/*").note.startswith("the rows of 5 datasets, one after")

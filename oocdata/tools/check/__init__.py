@@ -102,8 +102,8 @@ def check(
         if argument in source.arguments:
             value = source.arguments[argument]
             raise ArgumentError(f"`{argument}` must be left out; got {value!r}. {hint}.")
-    axes = [source.axis] if isinstance(source.axis, int | str) else list(source.axis)
-    source = Opening.of(source, axis=axes[0] if axes else 0)
+    axes = [source.axis] if isinstance(source.axis, int | str) else list(source.axis or (0,))
+    source = Opening.of(source, axis=axes[0])
     paths = source.paths()
     has_path = any(isinstance(one, str | os.PathLike) for one in (manifest, write_manifest))
     if len(paths) > 1 and has_path:

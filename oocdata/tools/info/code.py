@@ -69,6 +69,13 @@ def code_for(opening: Opening, view: View) -> tuple[str, tuple[str, ...]]:
     elif found and opening.axis == 0 and not isinstance(opening.target, View):
         hint = f"2 of {len(shape)} axes look like trajectory × time; choose them by axis={found}"
         code, view = Opening.of(opening, axis=found).code(), View.of(view.source, found)
+    parts = view.storage.part_names
+    if len(parts) > 1 and opening.axis == 0 and opening.is_paths and not view.dtype.hasobject:
+        files = "files" if len({path for path, _ in parts}) > 1 else "datasets"
+        hint = hint or (
+            f"the rows of {len(parts):,} {files}, one after the other; axis=None makes each of "
+            "them one row"
+        )
     columns = columns_of(view)
     fields = [] if columns is None else list(columns.parts)
     kind = None if fields or view.is_multi_array or view.dtype.hasobject else row_axes(view).kind

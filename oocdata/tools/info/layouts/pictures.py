@@ -174,8 +174,8 @@ def dlio(listing: Listing) -> Layout:
     count = listing.files * samples
     code = f"target = {listing.target}\n"
     if data == "x":
-        code += f"""rows, labels = ooc.open(target, 'x'), ooc.open(target, 'y')
-images = ooc.ragged(rows, lengths=rows.parts.lengths).pad({first})     # one sample per file
+        code += """images = ooc.open(target, 'x', axis=None)
+labels = ooc.open(target, 'y')     # one sample per file
 """
     else:
         code += "images, labels = ooc.open(target, 'records'), ooc.open(target, 'labels')\n"
