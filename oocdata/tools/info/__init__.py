@@ -25,6 +25,7 @@ from oocdata.formats.patterns import children_by_group, expand_pattern, is_patte
 from oocdata.formats.tree import absolute_name
 from oocdata.tools.info.code import BATCH_SIZE, code_for, columns_of
 from oocdata.tools.info.layouts import Layout, recognise
+from oocdata.tools.info.layouts.several import arrays_of_the_same_rows
 from oocdata.tools.opening import OpenArguments, Opening
 from oocdata.tools.report import Report, fields_text, labelled, table
 
@@ -230,6 +231,8 @@ def contents(target: Any, key: str | None = None, **arguments: Unpack[OpenArgume
     elif len(described) == 1:  # describe it again, in full
         (entry,) = described
         entries[entries.index(entry)] = _describe(replace(opening, key=entry.key))
+    elif not opening.arguments and all(entry.parts == 1 for entry in described):
+        layout = arrays_of_the_same_rows(opening, [entry.key or "" for entry in described])
     return Contents(title, tuple(entries), tuple(keys[_MOST_DESCRIBED:]), layout)
 
 

@@ -1,0 +1,108 @@
+"""Write code for a file of several arrays that is no known layout: those of the same rows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+from oocdata.errors import SourceError
+from oocdata.formats.dimensions import data_variables, packing
+from oocdata.formats.tree import Array
+from oocdata.tools.info.layouts.layout import Layout, lines, listed, listing_of, split
+from oocdata.tools.opening import Opening
+
+__all__ = ["arrays_of_the_same_rows"]
+
+_FEWEST_ROWS = 5
+"""Arrays of fewer rows may have equally many by chance."""
+
+_MOST_NAMED = 6
+
+_PARTS = {
+    "train": "train training", "val": "val valid validation dev", "test": "test testing",
+}  # fmt: skip
+_PART_OF = {word: part for part, words in _PARTS.items() for word in words.split()}
+"""The part of a split that a word of a name means, as in x_train or test/images."""
+
+_Arrays = Mapping[str, Array]
+
+
+def arrays_of_the_same_rows(opening: Opening, names: Sequence[str]) -> Layout | None:
+    """Return code that opens those of the named arrays of a file that have the same rows.
+
+    Arrays whose names have the words train and test are parts of a split. Otherwise arrays have the
+    same rows as the largest one if the first axis is as long, and has the same name. None if there
+    are no two such arrays.
+    """
+    with suppress(SourceError), listing_of(repr(opening.target), opening.paths()) as listing:
+        found = {name.strip("/"): listing.array(name) for name in names}
+        numeric = {name: array for name, array in found.items() if array.is_numeric}
+        arrays = {name: numeric[name] for name in data_variables(numeric)}
+        if arrays:
+            return _parts(listing.target, arrays) or _rows(listing.target, arrays)
+    return None
+
+
+def _parts(target: str, arrays: _Arrays) -> Layout | None:
+    """Return code for arrays that are split already, such as x_train, y_train, x_test, y_test."""
+    parts: dict[str, dict[str, Array]] = {}
+    kinds: dict[str, set[str]] = {}
+    for name, array in arrays.items():
+        words = re.split(r"[_\W]+", name.lower())
+        for part in {_PART_OF[word] for word in words if word in _PART_OF}:
+            parts.setdefault(part, {})[name] = array
+            kinds.setdefault(part, set()).add("_".join(w for w in words if w not in _PART_OF))
+    rows = {part: {array.shape[0] for array in each.values()} for part, each in parts.items()}
+    same = all(kind == kinds.get("train") for kind in kinds.values())
+    if len(parts) < 2 or not same or max(map(len, rows.values())) > 1:
+        return None
+    code = [f"path = {target}"]
+    code += [f"{part} = {_together(parts[part])}" for part in _PARTS if part in parts]
+    summary = ", ".join(f"{part} of {rows[part].pop():,} rows" for part in _PARTS if part in parts)
+    train = parts["train"]
+    return Layout("Parts of a split", summary, lines("\n".join(code), _batch(train)), (*train,))
+
+
+def _rows(target: str, arrays: _Arrays) -> Layout | None:
+    """Return code for arrays with the rows of the largest one."""
+    largest = max(arrays.values(), key=lambda array: array.shape[0] * array.row_bytes)
+    axis = largest.shape[0], largest.dimensions[:1]
+    same = {name: one for name, one in arrays.items() if (one.shape[0], one.dimensions[:1]) == axis}
+    count = largest.shape[0]
+    if len(same) < 2 or count < _FEWEST_ROWS:
+        return None
+    code, batch = f"path = {target}\n", _batch(same)
+    code += f"{listed('names', same)}\n" if len(same) > 2 else ""
+    fields = len({(array.shape, array.dimensions) for array in same.values()}) == 1
+    if fields and len(largest.dimensions) > 2:
+        decode = ", decode=True" if _is_packed(same) else ""
+        names = "names" if len(same) > 2 else [*same]
+        code += f"fields = ooc.stack([ooc.open(path, name{decode}) for name in {names}])\n"
+        code += "pairs = fields.next_frame()\n" + split("pairs", count)
+        batch = "x, y"
+    else:
+        code += split(_together(same, "names"), count)
+    names = ", ".join(same) if len(same) <= _MOST_NAMED else f"{len(same)} arrays"
+    summary = f"{names}, {count:,} rows"
+    return Layout("Arrays of the same rows", summary, lines(code, batch), (*same,))
+
+
+def _together(arrays: _Arrays, names: str = "") -> str:
+    """Return the code of one array, of a pair with the larger rows first, or of a dict of more."""
+    decode = ", decode=True" if _is_packed(arrays) else ""
+    by_size = sorted(arrays, key=lambda name: -arrays[name].row_bytes)
+    opened = [f"ooc.open(path, {name!r}{decode})" for name in by_size]
+    if len(arrays) > 2:
+        return f"ooc.zip({{name: ooc.open(path, name{decode}) for name in {names or [*arrays]}}})"
+    return opened[0] if len(opened) == 1 else f"ooc.zip({', '.join(opened)})"
+
+
+def _batch(arrays: _Arrays) -> str:
+    """Return the names of what a batch of `_together` holds."""
+    return "x" if len(arrays) == 1 else "x, y" if len(arrays) == 2 else "batch"
+
+
+def _is_packed(arrays: _Arrays) -> bool:
+    """Return whether the attributes of an array ask for `decode`."""
+    return any(packing(array.attributes) for array in arrays.values())
