@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -384,3 +386,86 @@ def test_one_line_says_how_each_file_is_an_element(tmp_path: Path) -> None:
         for number in range(5):
             file[f"f/{number}"] = FRAMES[number]
     assert one(tmp_path / "a.h5", "f/*").note.startswith("the rows of 5 datasets, one after")
+
+
+def write_examples(path: Path, examples: list[dict[str, Any]], options: str = "") -> None:
+    """Write features as ``tf.train.Example``s; a list of bytes, float or int is one feature."""
+    tf = pytest.importorskip("tensorflow")
+    lists = {bytes: "Bytes", float: "Float", int: "Int64"}
+    with tf.io.TFRecordWriter(str(path), options) as writer:
+        for example in examples:
+            features = {}
+            for name, values in example.items():
+                kind = lists[type(values[0])] if values else "Int64"
+                made = getattr(tf.train, f"{kind}List")(value=values)
+                features[name] = tf.train.Feature(**{f"{kind.lower()}_list": made})
+            message = tf.train.Example(features=tf.train.Features(feature=features))
+            writer.write(message.SerializeToString())
+
+
+def values_of(feature: Any) -> list[Any]:
+    return [feature] if isinstance(feature, bytes) else np.ravel(feature).tolist()
+
+
+@pytest.mark.parametrize("options", ["", "GZIP"])
+def test_the_code_parses_examples(tmp_path: Path, options: str) -> None:
+    examples: list[dict[str, Any]] = [
+        {
+            "image": [bytes([row]) * (row + 1)], "label": [-row], "box": [row / 4, 0.5, 1.0, 2.0],
+            "ids": [*range(row % 3)], "ids 2": [1 << 40, row], "name": [b"a", b"b"][: 1 + row % 2],
+            **({"weight": [row + 0.5]} if row % 5 else {}),
+        }
+        for row in range(60)
+    ]  # fmt: skip
+    path = tmp_path / ("a.tfrecord.gz" if options else "a.tfrecord")
+    write_examples(path, examples, options)
+    found = one(path)
+    assert found.code[3:11] == (
+        "examples = rows.parse({",
+        "    'box': tf.io.FixedLenFeature([4], tf.float32),",
+        "    'ids': tf.io.RaggedFeature(tf.int64),",
+        "    'ids 2': tf.io.FixedLenFeature([2], tf.int64),",
+        "    'image': tf.io.FixedLenFeature([], tf.string),",
+        "    'label': tf.io.FixedLenFeature([], tf.int64),",
+        "    'name': tf.io.RaggedFeature(tf.string),",
+        "    'weight': tf.io.RaggedFeature(tf.float32),",
+    )
+    names: dict[str, Any] = {}
+    exec("\n".join(found.code), names)
+    seen = []
+    for part in ("train", "val", "test"):
+        for batch in names[part].batches(7, shuffle=True, seed=1).epoch(0):
+            seen += [
+                {name: values_of(batch[name][at]) for name in batch}
+                for at in range(len(batch["label"]))
+            ]
+    expected = [{"weight": [], **example} for example in examples]
+    ordered = sorted(seen, key=lambda each: -each["label"][0])
+    assert ordered == expected  # each once
+    assert set(names["batch"]) == set(expected[0])
+
+
+def test_records_that_are_no_examples(tmp_path: Path) -> None:
+    tf = pytest.importorskip("tensorflow")
+    random = np.random.default_rng(0)
+    others = [b"", b"hello", b"\n\x00", *(random.bytes(n) for n in range(1, 200))]
+    sequence = tf.train.SequenceExample(context=tf.train.Features())
+    sequence.feature_lists.feature_list["x"].feature.add().int64_list.value.append(3)
+    for number, record in enumerate([*others, sequence.SerializeToString()]):
+        path = tmp_path / f"{number}.tfrecord"
+        with tf.io.TFRecordWriter(str(path)) as writer:
+            writer.write(record)
+        assert not any("parse" in line for line in one(path).code)
+    with tf.io.TFRecordWriter(str(tmp_path / "none.tfrecord")):
+        pass
+    assert not any("parse" in line for line in one(tmp_path / "none.tfrecord").code)
+
+
+def test_features_are_found_without_tensorflow(tmp_path: Path) -> None:
+    write_examples(tmp_path / "a.tfrecord", [{"x": [1]}] * 9)
+    script = (
+        "import sys; from oocdata.tools.info import contents;"
+        f"assert 'parse' in str(contents({str(tmp_path / 'a.tfrecord')!r}));"
+        "assert 'tensorflow' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -11,6 +11,7 @@ from oocdata.datasets.view import View
 from oocdata.datasets.zip import Zip
 from oocdata.datasets.zip import zip as zipped
 from oocdata.errors import MismatchedPartsError, SourceError
+from oocdata.formats.examples import features_of
 from oocdata.formats.pictures import Pictures
 from oocdata.tools.opening import Opening
 
@@ -22,11 +23,12 @@ _FEWEST_TO_SPLIT = 5
 """Rows, or trajectories; with fewer, a part of the split would be empty."""
 
 _SAMPLED = 20
-"""Most pictures whose shapes are compared with the first."""
+"""Most pictures whose shapes, or records whose features, are compared with the first."""
 
 _FIT = "# model.fit(loader.to_tf(), epochs=10)"
 _NEXT = {
     "columns": _FIT,
+    "examples": _FIT,
     "frames": _FIT,
     "images": "# with targets from another array: ooc.zip(images, targets)",
     "labels": "# as targets of another array's rows: ooc.zip(frames, labels)",
@@ -41,7 +43,8 @@ def code_for(opening: Opening, view: View) -> tuple[str, tuple[str, ...]]:
 
     The lines open the array, split it if it is long enough, and read a batch; for images, a batch
     of pairs of a frame and the next one. Packed numbers are decoded. Axes that look like
-    trajectory × time become the sample axes. Pictures that differ are resized to the first one.
+    trajectory × time become the sample axes. Pictures that differ are resized to the first one. Of
+    TFRecords some records are read, for their features.
 
     Examples
     --------
@@ -76,8 +79,10 @@ def code_for(opening: Opening, view: View) -> tuple[str, tuple[str, ...]]:
             f"the rows of {len(parts):,} {files}, one after the other; axis=None makes each of "
             "them one row"
         )
-    columns = columns_of(view)
-    fields = [] if columns is None else list(columns.parts)
+    columns, features = columns_of(view), dict[str, str]()
+    if view.storage.format == "TFRecord":
+        features = _features(view)
+    fields = [*features] if columns is None else list(columns.parts)
     kind = None if fields or view.is_multi_array or view.dtype.hasobject else row_axes(view).kind
     name = {"image": "frames", "number": "values"}.get(kind or "", "rows")
     if kind == "number" and view.dtype.kind in "iub":
@@ -91,7 +96,11 @@ def code_for(opening: Opening, view: View) -> tuple[str, tuple[str, ...]]:
             opening = Opening.of(opening, pictures=alike)
             code, view = opening.code(), opening.view()
     lines = ["import oocdata as ooc", f"{name} = {code}"]
-    if fields:
+    if features:
+        name = "examples"
+        made = [f"    {feature!r}: {made}," for feature, made in features.items()]
+        lines = ["import tensorflow as tf", *lines, "examples = rows.parse({", *made, "})"]
+    elif fields:
         name = "columns"
         lines.append(f"columns = ooc.zip({{name: rows[name] for name in {fields}}})")
     if not view.nbytes:
@@ -118,9 +127,35 @@ def code_for(opening: Opening, view: View) -> tuple[str, tuple[str, ...]]:
     return hint, tuple(lines)
 
 
+def _some(view: View) -> range:
+    """Return the numbers of a few rows, spread over all."""
+    return range(0, len(view), max(1, -(-len(view) // _SAMPLED)))
+
+
+def _features(records: View) -> dict[str, str]:
+    """Return the features of ``tf.train.Example``s as code; empty for other records.
+
+    Some records are read. Features that differ in length, or that some lack, are ragged.
+    """
+    try:
+        rows = {*_some(records), *range(len(records))[:_SAMPLED]}
+        read = [features_of(records[row]) for row in rows]
+    except (SourceError, ValueError):
+        return {}
+    features = {}
+    for name in sorted({name for each in read for name in each}):
+        kinds = {each.get(name, ("", 0)) for each in read}
+        dtype, *others = {dtype for dtype, _ in kinds if dtype}
+        count = max(count for _, count in kinds)
+        fixed = f"tf.io.FixedLenFeature({[count] if count > 1 else []}, tf.{dtype})"
+        if not others:  # a feature of one dtype
+            features[name] = fixed if len(kinds) == 1 else f"tf.io.RaggedFeature(tf.{dtype})"
+    return features
+
+
 def _differ(pictures: View) -> bool:
     """Return whether one of some pictures has another shape or dtype than the first."""
-    for row in range(0, len(pictures), max(1, -(-len(pictures) // _SAMPLED))):
+    for row in _some(pictures):
         try:
             pictures[row]
         except MismatchedPartsError:
