@@ -68,6 +68,10 @@ _CHANNELS = ((_SURE_CHANNELS, 1.0), (32, 4.0), (128, 8.0))
 certain."""
 
 
+_NARROW = 4
+"""The longest side of a picture, in lengths of the other one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Axes:
     """The axes of an element.
@@ -223,10 +227,13 @@ def trajectory_axes(
         return ()
     if known[1] is not None:
         return (0, 1) if known[1] == "T" else ()
-    letters = axes_of(shape[1:], names=file_names[1:]).letters
-    # Tables over time, or a clip of images; a volume with equal sides is not a clip.
-    clip = letters[0] in "TD" and shape[1] not in shape[2:]
-    return (0, 1) if clip or letters == "WC" else ()
+    element = axes_of(shape[1:], names=file_names[1:])
+    # Tables over time, or a clip of images; a volume with equal sides is not a clip, a picture has
+    # no long and narrow sides, and two first axes of equal length may be a grid of places.
+    sides = element.size("H"), element.size("W")
+    clip = element.letters[0] in "TD" and shape[1] not in shape[2:]
+    clip = clip and max(sides) <= _NARROW * min(sides)
+    return (0, 1) if shape[0] != shape[1] and (clip or element.letters == "WC") else ()
 
 
 def _letter(name: str | None) -> str | None:

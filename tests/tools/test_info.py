@@ -469,3 +469,16 @@ def test_features_are_found_without_tensorflow(tmp_path: Path) -> None:
         "assert 'tensorflow' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@pytest.mark.parametrize("shape", [(16, 16, 10, 80), (9, 9, 20, 20), (10, 8, 8, 8)])
+def test_one_line_where_axes_of_rows_are_not_clear(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    array = np.arange(np.prod(shape), dtype="f4").reshape(shape)
+    np.save(tmp_path / "a.npy", array)
+    found = one(tmp_path / "a.npy")
+    assert found.note.startswith("axis 0 numbers the rows; axis=(0, 1) makes it two axes")
+    names: dict[str, Any] = {}
+    exec("\n".join(found.code), names)
+    parts = [np.asarray(names[name]) for name in ("train", "val", "test")]
+    np.testing.assert_array_equal(np.concatenate(parts), array)
+    assert one(tmp_path / "a.npy", axis=(0, 1)).note == ""

@@ -72,6 +72,8 @@ def code_for(opening: Opening, view: View) -> tuple[str, tuple[str, ...]]:
     elif found and opening.axis == 0 and not isinstance(opening.target, View):
         hint = f"2 of {len(shape)} axes look like trajectory × time; choose them by axis={found}"
         code, view = Opening.of(opening, axis=found).code(), View.of(view.source, found)
+    elif opening.axis == 0 and len(shape) > 3 and row_axes(view).letters[0] in "TD?":
+        hint = "axis 0 numbers the rows; axis=(0, 1) makes it two axes, such as trajectory × time"
     parts = view.storage.part_names
     if len(parts) > 1 and opening.axis == 0 and opening.is_paths and not view.dtype.hasobject:
         files = "files" if len({path for path, _ in parts}) > 1 else "datasets"
