@@ -662,3 +662,74 @@ def test_variables_by_level_are_found_among_many(tmp_path: Path) -> None:
     assert found is not None
     assert found.summary == "4 times, 39 arrays, such as geopotential by level"
     assert found.keys[3:] == ("2m_temperature", "a0", "land_sea_mask")
+
+
+def write_plate(path: Path, version: str, axes: str, shape: tuple[int, ...]) -> dict[str, Any]:
+    """Write a plate of OME-Zarr with labels in the first field; return each field's level 0."""
+    number, random, fields = {"0.4": 2, "0.5": 3}[version], np.random.default_rng(0), {}
+    root = zarr.open_group(path, mode="w", zarr_format=number)
+
+    def told(group: Any, attributes: dict[str, Any]) -> None:
+        group.attrs.update(
+            attributes if number == 2 else {"ome": {"version": version, **attributes}}
+        )
+
+    def pyramid(group: Any) -> np.ndarray:
+        pixels = random.integers(0, 999, shape, "u2")
+        for level in range(2):
+            data = pixels[..., :: 1 << level, :: 1 << level]
+            group.create_array(str(level), data=data, chunks=(*[1] * (len(shape) - 2), 32, 32))
+        levels = [{"path": str(level)} for level in range(2)]
+        told(group, {"multiscales": [{"axes": [{"name": a} for a in axes], "datasets": levels}]})
+        return pixels
+
+    wells = ["A/1", "A/2", "B/10"]
+    names = {"rows": [{"name": "A"}, {"name": "B"}], "columns": [{"name": n} for n in ("1", "2")]}
+    told(root, {"plate": {**names, "wells": [{"path": well} for well in wells]}})
+    for well in wells:
+        group = root.create_group(well)
+        told(group, {"well": {"images": [{"path": str(field)} for field in range(4)]}})
+        for field in range(4):
+            image = group.create_group(str(field))
+            fields[f"{well}/{field}/0"] = pyramid(image)
+            pyramid(image.create_group("labels/nuclei"))
+    return fields
+
+
+def planes(field: np.ndarray, axes: str) -> np.ndarray:
+    """Return the planes of a field in order, with their channels."""
+    inner = 3 if "c" in axes else 2
+    moved = np.moveaxis(field, axes.index("c"), -3) if inner == 3 else field
+    return moved.reshape(-1, *moved.shape[-inner:])
+
+
+PLATES = {"tczyx": (2, 3, 2, 70, 80), "czyx": (2, 3, 70, 80), "cyx": (3, 70, 80), "yx": (70, 80)}
+
+
+@pytest.mark.parametrize("version", ["0.4", "0.5"])
+@pytest.mark.parametrize("axes", PLATES)
+def test_a_plate_is_one_array_of_its_fields(tmp_path: Path, version: str, axes: str) -> None:
+    path, shape = tmp_path / "plate.zarr", PLATES[axes]
+    fields = write_plate(path, version, axes, shape)
+    found = recognise(Opening.of(str(path)))
+    assert found is not None
+    sizes = " × ".join(f"{length} {name}" for name, length in zip(axes, shape, strict=True))
+    assert found.sentence == f"OME-Zarr plate: 3 wells, the first of 4 fields of {sizes}"
+    claimed_by_one(str(path))
+    names = run(str(path))
+    expected = np.concatenate([planes(field, axes) for field in fields.values()])
+    delivered = Counter(digest(element) for element in elements(names["fields"]))
+    assert delivered == Counter(map(digest, expected))
+    np.testing.assert_array_equal(np.asarray(names["fields"]), expected)  # A/2 before B/10
+    parts = names["fields"].parts
+    assert [name.strip("/") for name in parts.names] == [*fields]
+    assert len(names["train"]) == 8 * len(expected)
+    assert names["x"].shape == (32, *expected.shape[1:-2], 64, 64)
+    if axes == "tczyx":
+        view = ooc.open(path, "*/*/*/0", axis=("t", "z"))
+        np.testing.assert_array_equal(np.asarray(view), expected)
+    # A field alone is an image; one row, if it has neither time nor depth.
+    image = run(str(path / "A/1/0"))["image"]
+    np.testing.assert_array_equal(np.asarray(image), planes(fields["A/1/0/0"], axes))
+    printed = CliRunner().invoke(app, ["info", str(path)]).output
+    assert printed.startswith("OME-Zarr plate: 3 wells, the first of 4 fields of ")

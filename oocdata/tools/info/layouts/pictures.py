@@ -115,25 +115,48 @@ def ome(listing: Listing) -> Layout:
     """Recognise OME-Zarr by `multiscales`, version 0.4 or 0.5, and its first label."""
     listing.root("zarr")
     key, axes, levels = _multiscale(listing, "")
-    shape = listing.array(key).shape
-    expect(len(axes) == len(shape) and axes[-2:] == ["y", "x"])
-    rows = [axis for axis, name in enumerate(axes[:-2]) if name != "c"]
-    expect(rows)
-    patch = tuple(min(_PATCH, length) for length in shape[-2:])
+    shape, rows, patch, sizes = _image(listing, key, axes)
     label = _label(listing, axes, shape)
-    code = f"path = {listing.target}\nimage = ooc.open(path, {key!r}, axis={tuple(rows)})"
+    code = f"path = {listing.target}\nimage = ooc.open(path, {key!r}, axis={rows})"
     code += f"     # level {key} of {levels}\n"
     if not label:
         code += f"train = image.patches({patch}, per_row=8)"
         batch = "x"
     else:
         batch = "x, y"
-        code += f"""label = ooc.open(path, {label!r}, axis={tuple(rows)})
+        code += f"""label = ooc.open(path, {label!r}, axis={rows})
 train = ooc.zip(image, label).patches({patch}, per_row=8)     # the same places in both
 """
-    sizes = " × ".join(f"{length:,} {name}" for name, length in zip(axes, shape, strict=True))
     summary = f"{sizes}, {levels} levels, {'with labels' if label else 'without labels'}"
     return Layout("OME-Zarr", summary, lines(code, batch), (key, *[label] * bool(label)))
+
+
+def ome_plate(listing: Listing) -> Layout:
+    """Recognise a plate of OME-Zarr: images (fields) of wells, each a `multiscales`."""
+    listing.root("zarr")
+    wells = [str(well["path"]) for well in _ome_attributes(listing, "")["plate"]["wells"]]
+    fields = [str(image["path"]) for image in _ome_attributes(listing, wells[0])["well"]["images"]]
+    first = f"{wells[0]}/{fields[0]}"
+    key, axes, levels = _multiscale(listing, first)
+    _, rows, patch, sizes = _image(listing, key, axes)
+    level = key.removeprefix(f"{first}/")
+    pattern = f"*/*/*/{level}"
+    code = f"""
+fields = ooc.open({listing.target}, {pattern!r}, axis={rows})     # level {level} of {levels}
+train = fields.patches({patch}, per_row=8)     # fields.parts.names: row/column/field of each
+"""
+    summary = f"{len(wells):,} wells, the first of {len(fields):,} fields of {sizes}"
+    return Layout("OME-Zarr plate", summary, lines(code, "x"), (key,), pattern)
+
+
+def _image(listing: Listing, key: str, axes: list[str]) -> tuple[Any, Any, Any, str]:
+    """Return an image's shape, its sample axes (None: it is one row), a patch, and its sizes."""
+    shape = listing.array(key).shape
+    expect(len(axes) == len(shape) and axes[-2:] == ["y", "x"])
+    rows = tuple(axis for axis, name in enumerate(axes[:-2]) if name != "c")
+    patch = tuple(min(_PATCH, length) for length in shape[-2:])
+    sizes = " × ".join(f"{length:,} {name}" for name, length in zip(axes, shape, strict=True))
+    return shape, rows or None, patch, sizes
 
 
 def _label(listing: Listing, axes: list[str], shape: tuple[int, ...]) -> str:
@@ -184,4 +207,4 @@ labels = ooc.open(target, 'y')     # one sample per file
     return Layout("One sample per file, as DLIO", summary, lines(code), (data, label))
 
 
-PICTURES = (moving_mnist, anndata, pcam, fastmri, ome, dlio)
+PICTURES = (moving_mnist, anndata, pcam, fastmri, ome, ome_plate, dlio)
