@@ -122,7 +122,7 @@ def nbytes_of(text: str) -> int:
 
 def _axes(text: str) -> Any:
     """Return one or several axes, each by its number or the name of its dimension; or None."""
-    if text == "none":
+    if text.lower() == "none":  # a note that says axis=None says --axis None here
         return None
     parts = [part.strip() for part in text.split(",") if part.strip()] or [text]
     axes = tuple(int(part) if re.fullmatch(r"[+-]?\d+", part) else part for part in parts)

@@ -13,8 +13,10 @@ import h5py
 import numpy as np
 import pytest
 import zarr
+from typer.testing import CliRunner
 
 import oocdata as ooc
+from oocdata.cli import app
 from oocdata.tools.info import Description, Unopened, contents
 from oocdata.tools.info.code import code_for
 from oocdata.tools.opening import Opening
@@ -381,6 +383,10 @@ def test_one_line_says_how_each_file_is_an_element(tmp_path: Path) -> None:
     exec("\n".join(found.code), names)
     parts = [names[name] for name in ("train", "val", "test")]
     assert [int(part[n].max()) for part in parts for n in range(len(part))] == [*range(12)]
+    said = CliRunner().invoke(app, ["info", target]).output
+    assert "--axis None makes each of" in said
+    printed = CliRunner().invoke(app, ["info", target, "--axis", "None"]).output
+    assert all(line in printed for line in found.code)
     assert one(tmp_path / "a_0.npy").note == ""
     with h5py.File(tmp_path / "a.h5", "w") as file:
         for number in range(5):
@@ -482,3 +488,17 @@ def test_one_line_where_axes_of_rows_are_not_clear(tmp_path: Path, shape: tuple[
     parts = [np.asarray(names[name]) for name in ("train", "val", "test")]
     np.testing.assert_array_equal(np.concatenate(parts), array)
     assert one(tmp_path / "a.npy", axis=(0, 1)).note == ""
+
+
+def test_files_of_one_element_in_folders_of_classes(tmp_path: Path) -> None:
+    for number in range(30):
+        (tmp_path / "ab"[number % 2]).mkdir(exist_ok=True)
+        np.save(tmp_path / "ab"[number % 2] / f"{number}.npy", np.full((40, 40), number, "f4"))
+    names: dict[str, Any] = {}
+    exec("\n".join(one(f"{tmp_path}/*/*.npy", axis=None).code), names)
+    seen = {}
+    for part in ("train", "val", "test"):
+        for x, y in names[part].batches(4, shuffle=True).epoch(0):
+            seen |= {int(image[0, 0]): int(label) for image, label in zip(x, y, strict=True)}
+    assert seen == {number: number % 2 for number in range(30)}
+    assert sum(len(names[part]) for part in ("train", "val", "test")) == 30

@@ -89,6 +89,8 @@ def code_for(opening: Opening, view: View) -> tuple[str, tuple[str, ...]]:
     name = {"image": "frames", "number": "values"}.get(kind or "", "rows")
     if kind == "number" and view.dtype.kind in "iub":
         name = "labels"
+    elif kind == "image" and opening.axis is None and opening.is_paths:
+        name = "images"  # one a file
     elif kind is not None and view.storage.row_files and view.axes == (0,):
         name = "images"  # picture files, in the order of their names
         if opening.is_paths and "pictures" not in opening.arguments and _differ(view):
