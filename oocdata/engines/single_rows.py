@@ -104,6 +104,7 @@ class _SingleRowChunks:
         try:
             self.reader.read_chunks(places[:, 1:], [out[0] for out in outs])
         except SourceError as error:
+            error.count = None
             error.set_rows([0])
             raise
 

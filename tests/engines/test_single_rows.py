@@ -227,6 +227,17 @@ def test_opening_reads_no_numbers(tmp_path: Path) -> None:
         _ = view[5]
 
 
+def test_a_damaged_element_is_named(tmp_path: Path) -> None:
+    target, key = written(tmp_path, "gzip")
+    with h5py.File(tmp_path / "a_4.h5") as file:
+        place = file["x"].id.get_chunk_info(5).byte_offset
+    with open(tmp_path / "a_4.h5", "r+b") as damaged:
+        damaged.seek(place + 20)
+        damaged.write(b"\xff" * 30)
+    with pytest.raises(ooc.errors.DamagedChunkError, match=r"a_4\.h5', dataset '/x', row 0\]"):
+        ooc.open(target, key, axis=None).take(range(23))
+
+
 def test_rows_that_cannot_be_one_row(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one\ntwo\n")
     with pytest.raises(ArgumentError, match="`axis` must name"):
