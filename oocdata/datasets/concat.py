@@ -231,7 +231,7 @@ class Concat(Dataset):
         return each.pop()
 
 
-def concat(datasets: Sequence[Dataset]) -> Concat:
+def concat(*datasets: Dataset | Sequence[Dataset]) -> Concat:
     """Concatenate datasets, one after the other.
 
     The datasets may be of any kind and storage: views, windows, zips, patches, mapped datasets,
@@ -240,9 +240,9 @@ def concat(datasets: Sequence[Dataset]) -> Concat:
 
     Parameters
     ----------
-    datasets : sequence of Dataset
-        With equal specs: elements have the same arrays, in one order of names, of equal shape,
-        dtype and form (dense, sparse, ragged, padded).
+    *datasets : Dataset
+        Or one list of them. With equal specs: elements have the same arrays, in one order of names,
+        of equal shape, dtype and form (dense, sparse, ragged, padded).
 
     Returns
     -------
@@ -269,7 +269,10 @@ def concat(datasets: Sequence[Dataset]) -> Concat:
     >>> len(both), both.take([0, 6, 2, 3])
     (7, array([ 0, 13,  2, 10]))
     """
-    parts = checked_parts("concat", datasets)
+    given: Any = datasets
+    if len(datasets) == 1 and isinstance(datasets[0], Sequence):
+        (given,) = datasets
+    parts = checked_parts("concat", given)
     filled = tuple(part for part in parts if len(part)) or parts[:1]
     return Concat(filled, range(sum(map(len, filled))))
 

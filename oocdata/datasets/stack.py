@@ -89,7 +89,9 @@ def concatenate(parts: Iterable[View | ArrayLike], axis: int = -1) -> View:
 
 def _combine(name: str, arguments: Iterable[Any], axis: int, *, new: bool) -> View:
     if isinstance(arguments, Dataset) or not is_iterable(arguments):
-        raise ArgumentError(f"`{name}` must get Views in a list; got {arguments!r}.")
+        raise ArgumentError(
+            f"`{name}` must get Views in a list; got {arguments!r}. Write ooc.{name}([one, other])."
+        )
     parts = _with_common_dtype(name, list(arguments))
     views, rows = _without_selection([part for part in parts if isinstance(part, View)])
     ndim = max(len(part.element if isinstance(part, View) else part.shape) for part in parts) + new

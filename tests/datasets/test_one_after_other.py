@@ -222,12 +222,22 @@ def test_splits_never_share_a_row() -> None:
         )
 
 
+def test_datasets_are_given_one_by_one_or_in_a_list() -> None:
+    views = [ooc.open(A), ooc.open(B)]
+    for whole in (ooc.concat(*views), ooc.concat(views), ooc.concat(tuple(views))):
+        assert_array_equal(whole.read_all(), np.concatenate([A, B]))
+    assert_array_equal(ooc.concat(views[0]).read_all(), A)
+    for call in (ooc.stack, ooc.concatenate):
+        with pytest.raises(ArgumentError, match=rf"Write ooc\.{call.__name__}\(\[one, other\]\)"):
+            call(*views)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
         ([], "must get datasets"),
         ([A], "Open arrays with ooc.open"),
-        (ooc.open(A), "must get datasets"),
+        (A, "must get datasets"),
         ([ooc.open(A), ooc.open(B), ooc.open(A.astype("f8"))], r"dataset 2 has .* float64"),
         ([ooc.open(A), ooc.open(A)[:, 0]], r"dataset 1 has \(8,\) float32"),
         ([ooc.open(A), ooc.zip(ooc.open(A))], r"dataset 1 has \(\(6, 8\) float32\)"),
