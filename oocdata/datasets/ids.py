@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["as_ids", "as_ticks", "as_weights", "balanced"]
 
+_ONE_HOT = " Of one-hot labels, the classes are np.argmax(array, axis=1)."
+
 
 def as_ids(name: str, values: Any, kinds: str = "biumMU", count: int | None = None) -> NDArray[Any]:
     """Return an argument as a 1-d array of numbers, dates or strings without missing values.
@@ -44,7 +46,7 @@ def as_ids(name: str, values: Any, kinds: str = "biumMU", count: int | None = No
         number = "" if count is None else f", one for each of the {count} elements"
         raise ArgumentError(
             f"`{name}` must be {nouns or 'bools, e.g. np.asarray(labels) == 3,'} in one dimension"
-            f"{number}; got {ids.dtype} of shape {ids.shape}."
+            f"{number}; got {ids.dtype} of shape {ids.shape}.{_ONE_HOT if ids.ndim > 1 else ''}"
         )
     if ids.dtype.kind in "fmM" and np.isnan(ids).any():
         first = int(np.isnan(ids).argmax())
@@ -60,7 +62,7 @@ def _read(name: str, values: Any) -> NDArray[Any]:
     if not hasattr(values, "read_all"):  # as a Dataset has, which can't be imported here
         return as_array(name, values)
     if not is_column(values.spec):
-        raise ArgumentError(f"`{name}` must have one value for each row; got {values!r}.")
+        raise ArgumentError(f"`{name}` must have one value for each row; got {values!r}.{_ONE_HOT}")
     array: NDArray[Any] = values.read_all().reshape(-1)
     unit = getattr(values, "unit", "")
     return array.view(unit) if unit and array.dtype == np.int64 else array

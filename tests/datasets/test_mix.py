@@ -226,6 +226,24 @@ def test_a_split_of_a_mixture_splits_each_member() -> None:
         mixed.enumerate().split(0.5, 0.5)
 
 
+ONE_HOT = np.eye(3, dtype=np.float32)[np.arange(30) % 3]
+
+
+@pytest.mark.parametrize("labels", [ONE_HOT, ONE_HOT.astype(bool), ooc.open(ONE_HOT)])
+def test_one_hot_labels_are_answered_with_their_classes(labels: Any) -> None:
+    rows = ooc.open(np.arange(30))
+    for call in (
+        lambda ids: rows.split(0.5, 0.5, stratify=ids),
+        lambda ids: rows.split(0.5, 0.5, by=ids),
+        lambda ids: rows.filter(ids if ids is labels else ids == 1),
+        lambda ids: rows.batches(3, shuffle=True, weights=ids),
+        lambda ids: ooc.balanced(ids),
+    ):
+        with pytest.raises(ArgumentError, match=r"Of one-hot .* np\.argmax\(array, axis=1\)"):
+            call(labels)
+        call(np.argmax(labels, axis=1))
+
+
 @pytest.mark.parametrize(
     ("members", "message"),
     [
