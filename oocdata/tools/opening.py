@@ -143,6 +143,8 @@ class Opening:
                 numeric = [name for name in leaf.dtype.names or ()
                            if leaf.dtype[name].base.kind in _NUMBERS]  # fmt: skip
                 hint = "Convert them in Python, with `.astype('f4')` or in `.map`"
+                if leaf.dtype.kind in "OSU":
+                    hint = "Text has lengths, in Python: .map(np.vectorize(len))"
                 if numeric:
                     hint = f"Give a field, such as field={numeric[0]!r}"
                 message = f"elements must be numbers; got {leaf.kind}. {hint}."

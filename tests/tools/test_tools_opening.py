@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -94,10 +95,20 @@ def test_wrong_calls(folder: Path) -> None:
         Opening.of("sim.h5", axes=1)  # type: ignore[call-arg]
 
 
-def test_text_in_memory_has_no_file() -> None:
+def test_text_in_memory_has_no_file_but_lengths() -> None:
+    texts = ooc.open(np.array(["a", "bcd"]))
     with pytest.raises(UnsupportedDtypeError, match="elements must be numbers") as raised:
-        ooc.stats(ooc.open(np.array(["a", "b"])))
+        ooc.stats(texts)
     assert raised.value.path is None
+    assert str(raised.value).endswith("lengths, in Python: .map(np.vectorize(len)).")
+    assert ooc.stats(texts.map(np.vectorize(len))).mean == 2
+
+
+def test_small_floats_are_widened_for_statistics() -> None:
+    ones = ooc.open(np.ones(4, ml_dtypes.bfloat16))
+    with pytest.raises(UnsupportedDtypeError, match=r"`\.astype\('f4'\)`"):
+        ooc.stats(ones)
+    assert ooc.stats(ones.astype("f4")).mean == 1
 
 
 def test_a_field_that_is_named_in_an_error_holds_numbers() -> None:
