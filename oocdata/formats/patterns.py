@@ -15,8 +15,11 @@ from oocdata.index import is_iterable
 
 __all__ = [
     "Axis", "Key", "Missing", "checked_keys", "children_by_group", "common_ending",
-    "expand_pattern", "is_pattern", "key_label", "natural_key",
+    "expand_pattern", "is_pattern", "key_label", "natural_key", "numbered_groups",
 ]  # fmt: skip
+
+_FEWEST_MERGED = 4
+"""Arrays of numbered groups are named by a pattern from this count on."""
 
 _digits = re.compile(r"(\d+)").split
 
@@ -138,3 +141,28 @@ def expand_pattern(pattern: str, children: Callable[[str], Iterable[str]]) -> li
         else:
             matches = [f"{group}/{step}" for group in matches]
     return sorted(matches, key=lambda name: (natural_key(name), name))
+
+
+def numbered_groups(names: Sequence[str]) -> dict[str, list[str]]:
+    """Return patterns for the arrays of numbered groups, such as episodes, and what each matches.
+
+    Examples
+    --------
+    >>> names = [f"run{number}/{name}" for number in range(5) for name in ("u", "t")]
+    >>> [(pattern, len(members)) for pattern, members in numbered_groups([*names, "v"]).items()]
+    [('run*/u', 5), ('run*/t', 5)]
+    """
+    tree, known = children_by_group(names), {f"/{name.strip('/')}" for name in names}
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        group, slash, last = name.rpartition("/")
+        groups.setdefault(re.sub(r"\d+", "*", group) + slash + last, []).append(name)
+    return {
+        pattern: members
+        for pattern, members in groups.items()
+        if len(members) >= _FEWEST_MERGED
+        and is_pattern(pattern)
+        # The pattern matches no others.
+        and len(known.intersection(expand_pattern(pattern, lambda group: tree.get(group, ()))))
+        == len(members)
+    }

@@ -36,6 +36,7 @@ from oocdata.formats.patterns import (
     expand_pattern,
     is_pattern,
     key_label,
+    numbered_groups,
 )
 from oocdata.threads import cached_property
 
@@ -72,7 +73,10 @@ def absolute_name(name: str) -> str:
 
 
 def quoted(names: Sequence[str]) -> str:
-    """Return the first twenty names as text for a message."""
+    """Return the first twenty names as text for a message; numbered groups are one pattern."""
+    groups = numbered_groups(names)
+    patterns = {name: pattern for pattern, members in groups.items() for name in members}
+    names = list(dict.fromkeys(patterns.get(name, name) for name in names))
     return ", ".join(map(repr, names[:20])) + (", …" if len(names) > 20 else "") or "nothing"
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from oocdata.errors import (
     MissingChunkError,
     MissingKeyError,
     RestoreError,
+    SeveralDatasetsError,
     SourceError,
     TruncatedFileError,
     UnknownFormatError,
@@ -270,7 +272,7 @@ def test_names_that_are_none(path: Path) -> None:
 
 
 def test_a_pattern_that_matches_nothing(path: Path) -> None:
-    with pytest.raises(MissingKeyError, match=r"'data/demo_\*/obs/w' matches none.*demo_0/obs/u'"):
+    with pytest.raises(MissingKeyError, match=r"'data/demo_\*/obs/w' matches none.*demo_\*/obs/u'"):
         ooc.open(path, "data/demo_*/obs/w")
     with pytest.raises(MissingKeyError, match=r"matches none\. .*data/demo_"):
         ooc.open(path, "data/dem_*/obs/u")
@@ -952,6 +954,36 @@ def test_files_of_chunk_files_are_parts(tmp_path: Path) -> None:
     assert view.storage.parts == (0, 6)
     assert len(view.windows(2, episodes="files")) == 10
     assert_array_equal(np.asarray(view), np.concatenate(parts))
+
+
+@pytest.mark.parametrize("suffix", ["h5", "zarr", "npz"])
+def test_an_error_names_a_pattern_for_numbered_groups(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"demos.{suffix}"
+    arrays = {
+        f"data/demo_{demo}/{name}": np.full((demo + 1, 2), demo + 1, dtype)
+        for demo in range(25)
+        for name, dtype in (("actions", "f4"), ("obs/state", "f8"))
+    }
+    arrays["mask/train"] = np.arange(3)
+    if suffix == "npz":
+        np.savez(path, **arrays)  # type: ignore[arg-type]
+    elif suffix == "h5":
+        with h5py.File(path, "w") as file:
+            for name, array in arrays.items():
+                file[name] = array
+    else:
+        group = zarr.open_group(path, mode="w")
+        for name, array in arrays.items():
+            group[name] = array
+    for key in (None, "nothing", "no*/actions"):
+        with pytest.raises((MissingKeyError, SeveralDatasetsError)) as raised:
+            ooc.open(path, key)
+        listed = str(raised.value).partition("old")[2].partition("[file")[0]
+        keys = [name.strip(" '/.") for name in listed.partition(":")[2].split(",")]
+        assert keys == ["data/demo_*/actions", "data/demo_*/obs/state", "mask/train"]
+    for key in keys:
+        found = [array for name, array in arrays.items() if fnmatch(name, key)]
+        assert_array_equal(ooc.open(path, key).read_all(), np.concatenate(found))
 
 
 # Fields and packed numbers of several datasets --------------------------------------------------

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import glob
 import os
-import re
 import shlex
 from collections.abc import Iterator
 from contextlib import suppress
@@ -21,8 +20,7 @@ from oocdata.blocks import Blocks
 from oocdata.errors import ArgumentError, MismatchedPartsError, SourceError
 from oocdata.formats.opening import list_datasets
 from oocdata.formats.paths import is_url
-from oocdata.formats.patterns import children_by_group, expand_pattern, is_pattern
-from oocdata.formats.tree import absolute_name
+from oocdata.formats.patterns import numbered_groups
 from oocdata.tools.info.code import BATCH_SIZE, code_for, columns_of
 from oocdata.tools.info.layouts import Layout, recognise
 from oocdata.tools.info.layouts.several import arrays_of_the_same_rows
@@ -32,9 +30,6 @@ from oocdata.tools.report import Report, fields_text, labelled, table
 __all__ = ["Contents", "Description", "Unopened", "contents"]
 
 _MOST_DESCRIBED = 500
-_FEWEST_MERGED = 4
-"""Datasets of numbered groups are described as one array from this count on."""
-
 _OF_ONE_ARRAY = ("dtype", "format")
 """Arguments with which the whole file is opened as one array."""
 
@@ -238,21 +233,11 @@ def contents(target: Any, key: str | None = None, **arguments: Unpack[OpenArgume
 
 def _merged(opening: Opening, keys: list[str | None]) -> tuple[list[Description], list[str | None]]:
     """Describe datasets of numbered groups, such as episodes, as one array; return other keys."""
-    names = [key or "" for key in keys]
-    groups: dict[str, list[str]] = {}
-    for name in names:
-        group, slash, last = name.rpartition("/")
-        groups.setdefault(re.sub(r"\d+", "*", group) + slash + last, []).append(name)
     merged, parts = list[Description](), set[str | None]()
-    tree, known = children_by_group(names), {absolute_name(name) for name in names}
-    for pattern, members in groups.items():
-        if len(members) < _FEWEST_MERGED or not is_pattern(pattern):
-            continue
-        matches = expand_pattern(pattern, lambda group: tree.get(group, ()))
-        if len(known.intersection(matches)) == len(members):  # the pattern matches no others
-            with suppress(SourceError, ArgumentError):  # their shapes differ
-                merged.append(_describe(replace(opening, key=pattern), brief=True))
-                parts.update(members)
+    for pattern, members in numbered_groups([key or "" for key in keys]).items():
+        with suppress(SourceError, ArgumentError):  # their shapes differ
+            merged.append(_describe(replace(opening, key=pattern), brief=True))
+            parts.update(members)
     return merged, [key for key in keys if key not in parts]
 
 
