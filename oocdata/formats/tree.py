@@ -195,7 +195,7 @@ class Tree:
                 array = None
             if array is None or array.is_numeric:
                 arrays[name] = array
-        names = data_variables(arrays) or names
+        names = data_variables(arrays) or list(distinct.values())
         if not names:
             raise MissingKeyError("the file must hold a dataset; it holds none.")
         if len(names) > 1:

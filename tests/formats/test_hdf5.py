@@ -331,6 +331,19 @@ def test_no_array(tmp_path: Path) -> None:
         open_source(path)
 
 
+@pytest.mark.parametrize("make", [h5py.SoftLink, None], ids=["soft", "hard"])
+def test_a_second_name_of_text_is_no_second_dataset(tmp_path: Path, make: Any) -> None:
+    path = str(tmp_path / "a.h5")
+    with h5py.File(path, "w") as file:
+        file["text"] = np.array([b"a", b"b"])
+        file["z"] = make("/text") if make else file["text"]
+    assert_array_equal(ooc.open(path).read_all(), [b"a", b"b"])
+    with h5py.File(path, "a") as file:
+        file["more"] = np.array([b"a", b"b"])
+    with pytest.raises(SeveralDatasetsError, match=r"several datasets: '/more', '/text'\."):
+        ooc.open(path)
+
+
 # Dtypes
 
 
