@@ -144,7 +144,11 @@ class Opening:
                            if leaf.dtype[name].base.kind in _NUMBERS]  # fmt: skip
                 hint = "Convert them in Python, with `.astype('f4')` or in `.map`"
                 if leaf.dtype.kind in "OSU":
-                    hint = "Text has lengths, in Python: .map(np.vectorize(len))"
+                    hint = (
+                        "Encoded pictures are opened with "
+                        "pictures=ooc.Pictures(size=(height, width), channels=3). Text has "
+                        "lengths, in Python: .map(np.vectorize(len))"
+                    )
                 if numeric:
                     hint = f"Give a field, such as field={numeric[0]!r}"
                 message = f"elements must be numbers; got {leaf.kind}. {hint}."

@@ -10,6 +10,7 @@ import select
 import termios
 from fcntl import ioctl
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from struct import pack
 
@@ -260,6 +261,19 @@ def test_a_terminal_with_sixel_gets_the_sheet(folder: Path) -> None:
     assert code == 0, shown
     assert b"\x1bP0;0;0q" in shown
     assert "▀".encode() not in shown
+
+
+def test_encoded_pictures_in_rows_are_opened_by_the_option_that_is_named(tmp_path: Path) -> None:
+    stored = []
+    for grey in range(4):
+        Image.fromarray(np.full((20, 30), grey, "u1")).save(encoded := BytesIO(), "PNG")
+        stored.append(encoded.getvalue())
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["u"] = np.array(stored)
+    error = " ".join(run(str(tmp_path / "a.h5")).stderr.split())
+    assert "Encoded pictures are opened with --pictures 180,240,3." in error
+    shown = run(str(tmp_path / "a.h5"), "--pictures", "180,240,3")
+    assert "4 rows of (180, 240, 3) uint8" in shown.stdout
 
 
 def test_pictures_that_differ_are_resized(tmp_path: Path) -> None:

@@ -83,8 +83,9 @@ def test_raw_binary_and_a_key(tmp_path: Path) -> None:
         packed.attrs["scale_factor"] = 0.5
     assert "--key NAME, or FILE::NAME" in " ".join(run(tmp_path / "a.h5").stderr.split())
     assert json.loads(run(f"{tmp_path}/a.h5::u", "--json").stdout)["shape"] == [50, 3, 8, 9]
-    said = run(f"{tmp_path}/a.h5::packed").stdout
-    assert "scale_factor 0.5: statistics are of the numbers as stored" in said
+    said = " ".join(run(f"{tmp_path}/a.h5::packed").stdout.split())
+    assert "0.5: statistics are of the numbers as stored; --decode decodes them" in said
+    assert "as stored" not in run(f"{tmp_path}/a.h5::packed", "--decode").stdout
 
 
 @pytest.mark.parametrize(

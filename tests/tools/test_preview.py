@@ -464,7 +464,8 @@ def test_packed_numbers_are_shown_as_stored(tmp_path: Path) -> None:
         file["u"] = np.arange(60, dtype="i2").reshape(5, 3, 4)
         file["u"].attrs.update(scale_factor=0.5)
     found = preview(tmp_path / "a.h5", "u")
-    assert "packed (scale_factor 0.5): shown as stored" in found.notes
+    assert "packed (scale_factor 0.5): shown as stored; decode=True decodes them" in found.notes
+    assert not any("packed" in note for note in preview(tmp_path / "a.h5", "u", decode=True).notes)
 
 
 def test_cut_rows_keep_the_names_of_their_axes(tmp_path: Path) -> None:

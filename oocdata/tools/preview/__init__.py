@@ -202,7 +202,7 @@ def preview(
     pictures = panels_of(dataset, parts, positions, arrays)
     view, notes = view_of(dataset), list[str]()
     if view is not None and view.storage.packed:
-        notes.append(f"packed ({view.storage.packed}): shown as stored")
+        notes.append(f"packed ({view.storage.packed}): shown as stored; decode=True decodes them")
     notes += [note for part in parts for note in part.notes()]
     if any(part.dtype.kind == "c" for part in parts):
         notes.append("complex numbers are shown as their magnitude")

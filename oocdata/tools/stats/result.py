@@ -17,6 +17,7 @@ __all__ = ["NotableRows", "Scaling", "Stats"]
 
 _MOST_CHANNELS = 16
 _MOST_ROWS = 6
+_AS_STORED = "statistics are of the numbers as stored; decode=True decodes them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +158,7 @@ class Stats(Report):
         fields = [
             ("array", f"{self.name}: {rows_text(self.shape, self.dtype)}"),
             ("read", self.read),
-            ("packed", self.packed and f"{self.packed}: statistics are of the numbers as stored"),
+            ("packed", self.packed and f"{self.packed}: {_AS_STORED}"),
             ("channels", channels + ". To change: --channels AXIS (channels= in Python)" * guessed),
             ("values", values),
             ("constant", self._rows_text(rows.constant, "constant", constant)),
