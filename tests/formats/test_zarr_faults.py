@@ -517,6 +517,46 @@ def test_a_fill_value_that_is_no_number(
         open_source(str(tmp_path / "a"), missing="fill")
 
 
+_TYPES_V3: dict[str, Any] = {
+    "null_terminated_bytes": {"length_bytes": 4}, "fixed_length_utf32": {"length_bytes": 8},
+    "numpy.datetime64": {"unit": "s", "scale_factor": 1},
+    "structured": {"fields": [["a", "int32"], ["b", "float32"]]},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fill", "refused"),
+    [
+        (None, "int8 uint64 float16 float32 float64 complex64 string numpy.datetime64 structured"),
+        ("0x3f", "float16 float32 float64 complex64 numpy.datetime64 structured"),
+        ("0x3f8", "float16 float32 float64 null_terminated_bytes"),
+        ("0x3f80_0000", "float32 float64"),
+        (["0x3f80", "0x0"], "complex64 complex128 string"),
+        (1.5, "int8 complex64 complex128 null_terminated_bytes fixed_length_utf32 structured"),
+        ("AAAA", "float32 structured"),
+        ("é", "null_terminated_bytes float64"),
+        ({}, "float32 string null_terminated_bytes fixed_length_utf32 structured"),
+    ],
+    ids=str,
+)
+def test_fill_values_that_zarr_python_refuses(tmp_path: Path, fill: Any, refused: str) -> None:
+    for name in refused.split():
+        dtype: Any = name
+        if name in _TYPES_V3:
+            dtype = {"name": name, "configuration": _TYPES_V3[name]}
+        zarr.create_array(tmp_path / name, shape=(4,), chunks=(2,), dtype="f4", compressors=None)
+        file = tmp_path / name / "zarr.json"
+        node = json.loads(file.read_bytes())
+        if name == "string":
+            node["codecs"] = [{"name": "vlen-utf8"}]
+        file.write_text(json.dumps({**node, "fill_value": fill, "data_type": dtype}))
+        with pytest.raises(TypeError):
+            zarr.open_array(tmp_path / name, mode="r")
+        with pytest.raises(UnknownFormatError, match="Zarr metadata") as raised:
+            open_source(str(tmp_path / name))
+        assert raised.value.path == str(tmp_path / name)
+
+
 # Store objects ----------------------------------------------------------------------------------
 
 

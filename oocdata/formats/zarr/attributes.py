@@ -101,6 +101,8 @@ def _number(value: Any, dtype: np.dtype[Any]) -> Any:
     if dtype.kind in "biu":
         return int(value)
     if str(value).startswith("0x"):
+        if len(value) != 2 + 2 * dtype.itemsize or not value.isalnum():
+            raise ValueError(f"{value!r} must have {2 * dtype.itemsize} hexadecimal digits")
         return float(np.array(int(value, 16), f"u{dtype.itemsize}").view(dtype))
     return float(value)
 

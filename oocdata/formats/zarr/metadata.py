@@ -170,6 +170,10 @@ def parse_array(
             fill = "NaT"  # zero would be a date
         fill_value = fill_value_of(fill, fields["dtype"])
         _check_fill(fill_value, fields["dtype"])
+        if version == 3:
+            _check_fill_type(node["fill_value"], fields["dtype"])
+        if fill_value is None:
+            _element(fill, fields["stored_dtype"])  # raises here, not at the first absent chunk
         missing = None if fields["unit"] else fill_value  # of dates it is NaT, as it is in memory
         names, others = names_and_attributes(
             version, annotated, missing, len(shape), fields["dtype"]
@@ -308,6 +312,17 @@ def _check_fill(fill_value: Any, dtype: np.dtype[Any]) -> None:
         raise ValueError(f"fill_value must be of {dtype}; got {fill_value!r}")
 
 
+def _check_fill_type(fill: Any, dtype: np.dtype[Any]) -> None:
+    """Raise `ValueError` for what version 3 does not allow; a reader would have to guess it."""
+    accepted: tuple[type, ...] = (int, float, str)
+    if dtype.kind == "c":
+        accepted = (list,)
+    elif dtype.kind in "OSUV" and not is_small_float(dtype):
+        accepted = (str, dict) if dtype.names else (str,)
+    if not isinstance(fill, accepted):
+        raise ValueError(f"fill_value must be one of {dtype}; got {json.dumps(fill)}")
+
+
 def _element(fill: Any, dtype: np.dtype[Any]) -> Any:
     """Return the element that a fill value in JSON means."""
     if isinstance(fill, dict) and dtype.names:
@@ -316,7 +331,9 @@ def _element(fill: Any, dtype: np.dtype[Any]) -> Any:
     if dtype.kind in "mM":
         return np.array(fill, dtype)
     if dtype.kind in "SV" and isinstance(fill, str) and not is_small_float(dtype):
-        stored = base64.b64decode(fill).ljust(dtype.itemsize, b"\0")
+        stored = base64.b64decode(fill)
+        if dtype.kind == "S":
+            stored = stored.ljust(dtype.itemsize, b"\0")
         return np.frombuffer(stored, dtype, 1)[0]
     if dtype.kind in "OU":
         return fill if isinstance(fill, str) else ""
