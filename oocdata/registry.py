@@ -6,6 +6,7 @@ name, which `oocdata/__init__`, above all modules, has entered in a table.
 
 from __future__ import annotations
 
+from functools import cache
 from pkgutil import resolve_name
 from typing import Any, TypeVar
 
@@ -16,8 +17,11 @@ functions: dict[str, str] = {}
 
 _Result = TypeVar("_Result")
 
+_resolved = cache(resolve_name)
+"""Also keeps AutoGraph out, which warns that it can't convert Python's import."""
+
 
 def call(name: str, *arguments: Any, **options: Any) -> _Result:  # type: ignore[type-var]
     """Call the function of a name; its module is imported on the first call."""
-    result: _Result = resolve_name(functions[name])(*arguments, **options)
+    result: _Result = _resolved(functions[name])(*arguments, **options)
     return result

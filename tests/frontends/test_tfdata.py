@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import logging
 import sys
 import textwrap
 import threading
@@ -270,6 +271,19 @@ class TestLifetimes:
         gc.collect()
         assert sorted(drawn(nested)) == sorted([*range(103)] * 2)
         assert callers == [tfdata.__file__] * 2  # not code that AutoGraph has generated
+
+    def test_autograph_does_not_warn_of_a_dataset_made_inside_a_function(
+        self, loader: ooc.Loader, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        logger = logging.getLogger("tensorflow")
+        logger.addHandler(caplog.handler)
+        try:
+            nested = tf.data.Dataset.range(2).interleave(lambda _: loader.to_tf())
+            found = drawn(nested)
+        finally:
+            logger.removeHandler(caplog.handler)
+        assert sorted(found) == sorted([*range(103)] * 2)
+        assert "AutoGraph" not in caplog.text
 
     def test_a_deleted_feed_is_a_clear_error(self) -> None:
         with pytest.raises(DatasetGoneError, match="Keep a reference"):
