@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from glob import escape, glob
 from typing import IO
 
 __all__ = ["EXCHANGE", "NO_REPLACE", "atomic_file", "rename_flagged", "sync_file"]
@@ -35,7 +37,8 @@ def atomic_file(
     temporary : str, optional
         Temporary path, if only one process at a time writes it; by default a unique one.
     sync : bool
-        Whether the file is on disk before it gets its name.
+        Whether the file is on disk before it gets its name. Then unique temporary files of writers
+        that were killed are removed too.
     replaces : bool
         Whether a file of that name is replaced; if False, it stays and the new file is dropped.
     mode : int
@@ -52,9 +55,13 @@ def atomic_file(
     ...     os.listdir(folder), Path(folder, "a").read_text()
     (['a'], 'one')
     """
+    if sync and not temporary:
+        _remove_unfinished(path)
     temporary = temporary or f"{path}.{os.urandom(8).hex()}.new"
     try:
         with open(temporary, "wb", opener=partial(os.open, mode=mode)) as file:
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(file, fcntl.LOCK_EX)
             yield file
             if sync:
                 file.flush()
@@ -68,6 +75,14 @@ def atomic_file(
     finally:
         with suppress(FileNotFoundError):
             os.unlink(temporary)
+
+
+def _remove_unfinished(path: str) -> None:
+    """Remove the temporary files of a path whose writers no longer live, and so hold no lock."""
+    for unfinished in glob(f"{escape(path)}.{'[0-9a-f]' * 16}.new"):
+        with suppress(OSError), open(unfinished, "r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.unlink(unfinished)
 
 
 def _rename_if_free(temporary: str, path: str) -> None:

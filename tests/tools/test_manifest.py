@@ -14,6 +14,7 @@ import pytest
 import xxhash
 import zarr
 
+from oocdata.engines.atomic import atomic_file
 from oocdata.errors import ArgumentError, ManifestError, SourceError
 from oocdata.tools.check import check
 
@@ -191,6 +192,21 @@ def test_a_process_that_is_ended_leaves_the_old_one(
     assert Path(f"{path}.manifest").read_bytes() == before
     if number == "SIGINT":
         assert sorted(os.listdir(path.parent)) == ["a.h5", "a.h5.manifest"]
+    check(path, write_manifest=True, overwrite=True)
+    assert sorted(os.listdir(path.parent)) == ["a.h5", "a.h5.manifest"]
+
+
+def test_a_temporary_file_that_is_being_written_stays(tmp_path: Path) -> None:
+    path = str(tmp_path / "a")
+    (tmp_path / f"a.{'5' * 16}.new").write_bytes(b"of a writer that was killed")
+    (tmp_path / f"b.{'5' * 16}.new").write_bytes(b"of another file")
+    with atomic_file(path) as slow:
+        slow.write(b"first")
+        with atomic_file(path) as fast:
+            fast.write(b"second")
+        assert Path(path).read_bytes() == b"second"
+    assert Path(path).read_bytes() == b"first"
+    assert sorted(os.listdir(tmp_path)) == ["a", f"b.{'5' * 16}.new"]
 
 
 def test_what_its_permissions_are(path: Path) -> None:
