@@ -97,12 +97,19 @@ class Upload:
 
     def check(self) -> None:
         """Raise if the name exists already, or objects of another upload are below it."""
+        is_ours = os.path.exists(self.result)
         if _exists(self._address):
+            hint = "Choose another name, or delete it yourself."
+            if is_ours:
+                hint = (
+                    "A conversion to it was stopped on this machine. If it is the result, delete "
+                    f"'{self.path}/zarr.json'; the same command then continues at its end. If "
+                    "not, choose another name."
+                )
             raise ArgumentError(
                 "an output in a store must not exist yet, because a store has no rename; "
-                f"'{self.path}' does. Choose another name, or delete it yourself."
+                f"'{self.path}' does. {hint}"
             )
-        is_ours = os.path.exists(self.result)
         if not is_ours and next(_objects(self._address), None) is not None:
             raise ArgumentError(
                 f"there must be no objects below the output's name; '{self.path}' "

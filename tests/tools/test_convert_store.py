@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import fork_server
 import h5py
 import numpy as np
 import obstore
@@ -144,6 +146,31 @@ def test_what_is_there_is_never_replaced(s3: S3, source: Path) -> None:
     with pytest.raises(ArgumentError, match="apart from the source"):
         convert("s3://data/there.zarr", "s3://data/there.zarr/b.zarr")
     assert objects(s3, "there.zarr") == before
+    assert left_here(source) == []
+
+
+_KILLED = """
+import os, signal, sys
+import oocdata.tools.convert as module
+
+module._verify = lambda *arguments: os.kill(os.getpid(), signal.SIGKILL)
+module.convert(sys.argv[1], sys.argv[2], to_key=sys.argv[3] or None)
+"""
+
+
+@pytest.mark.parametrize("key", ["", "a/u"])
+def test_killed_after_the_metadata_were_placed(s3: S3, source: Path, key: str) -> None:
+    url = f"s3://data/killed{len(key)}.zarr"
+    environment = {**os.environ, "TMPDIR": str(source.parent / "tmp")}
+    done = fork_server.run(_KILLED, source, url, key, env=environment)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    with pytest.raises(ArgumentError, match=f"delete '{url}/zarr.json'; the same command then"):
+        convert(source, url, to_key=key or None)
+    s3.store().delete(f"{url.removeprefix('s3://data/')}/zarr.json")
+    again = convert(source, url, to_key=key or None, verify=True)
+    assert again.resumed
+    assert again.verified
+    assert_array_equal(np.asarray(ooc.open(url, key or None)), ROWS)
     assert left_here(source) == []
 
 
