@@ -35,6 +35,9 @@ from oocdata.index import as_count
 
 __all__ = ["as_fields", "open_npy", "open_raw", "read_header", "strided"]
 
+_LONGEST_HEADER = 10_000
+"""Bytes of a header that NumPy parses by default (``max_header_size``)."""
+
 
 def open_npy(
     path: str, *, axis: int | str = 0, whole: bool = True, dtype: DTypeLike | None = None
@@ -133,7 +136,12 @@ def read_header(
         if version not in ((1, 0), (2, 0), (3, 0)):
             raise ValueError(f"version {version} is unknown")
         length = file.read(2 if version == (1, 0) else 4)
-        text = file.read(int.from_bytes(length, "little"))
+        nbytes = int.from_bytes(length, "little")
+        if nbytes > _LONGEST_HEADER:  # do not read gigabytes that a damaged length asks for
+            raise ValueError(
+                f"it has {nbytes:,} bytes, and NumPy reads {_LONGEST_HEADER:,} at most"
+            )
+        text = file.read(nbytes)
         if version == (3, 0):
             # NumPy has no public reader of version 3, which is version 2 with its header in UTF-8
             # instead of Latin-1. Non-ASCII field names are escaped to pass as version 2.

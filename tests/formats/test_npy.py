@@ -6,6 +6,7 @@ import io
 import json
 import pickle
 import struct
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -242,6 +243,24 @@ def test_headers_that_say_nonsense(tmp_path: Path, header: str):
     )
     with pytest.raises(UnknownFormatError, match=r"the \.npy header must be readable"):
         open_npy(str(tmp_path / "a.npy"))
+
+
+@pytest.mark.parametrize("nbytes", [10_001, 1 << 31])
+def test_a_header_that_numpy_takes_for_too_long(tmp_path: Path, nbytes: int):
+    with open(tmp_path / "a.npy", "wb") as file:
+        file.write(b"\x93NUMPY\x02\x00" + struct.pack("<I", nbytes))
+        file.write(b"{'descr': '<f4', 'fortran_order': False, 'shape': (2,)}".ljust(9_999))
+        file.truncate(12 + nbytes + 8)  # sparse
+    if nbytes == 10_001:
+        with pytest.raises(ValueError, match="max_header_size"):
+            np.load(tmp_path / "a.npy")
+    tracemalloc.start()
+    try:
+        with pytest.raises(UnknownFormatError, match=rf"it has {nbytes:,} bytes, .* at most\. \[f"):
+            open_npy(str(tmp_path / "a.npy"))
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_version_of_the_future(tmp_path: Path):
