@@ -81,9 +81,14 @@ CHOSEN = pytest.mark.parametrize(
 )
 def test_a_format_that_has_no_such_dtype(dtype: Any, name: str, other: str, tmp_path: Path) -> None:
     view = ooc.open(np.zeros((4, 2), named_dtype(dtype)))
-    with pytest.raises(UnsupportedDtypeError, match=r"must be .* can be written to "):
+    with pytest.raises(UnsupportedDtypeError, match=r"must be .* can be written to ") as raised:
         ooc.convert(view, tmp_path / name)
     assert not os.listdir(tmp_path)
+    if not view.dtype.names:
+        assert str(raised.value).endswith(
+            "Write .npy, or convert them: .astype('f4'), --to-dtype f4."
+        )
+        ooc.convert(view.astype("f4"), tmp_path / f"a{name}", verify=True)
     assert ooc.convert(view, tmp_path / f"c.{other}", verify=True).verified
 
 
@@ -154,8 +159,10 @@ def test_what_a_format_has_no_place_for(tmp_path: Path, suffix: str, dtype: str)
         ooc.convert(view, target, verify=True)
         assert np.array_equal(np.asarray(ooc.open(target)), values)
         return
-    with pytest.raises(UnsupportedDtypeError, match=r"can be written to.*Write \.npy"):
+    with pytest.raises(UnsupportedDtypeError, match=r"can be written to.*Write \.npy") as raised:
         ooc.convert(view, target)
+    assert "astype" not in str(raised.value)  # which text and fields refuse
+    assert ("one field" in str(raised.value)) == bool(view.dtype.names)
     assert os.listdir(tmp_path) == ["a.npy"]
 
 

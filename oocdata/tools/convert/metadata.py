@@ -93,10 +93,14 @@ def refuse_dtype(view: View, kind: Format) -> None:
             return
     elif not is_small_float(view.dtype) and _kinds(view.dtype).isdisjoint(_UNFIT[kind]):
         return
+    hint = f"Write {'.h5' if kind == 'npy' else '.npy'}"
+    if view.dtype.names:
+        hint += ", or one field at a time"
+    elif is_small_float(view.dtype):
+        hint += ", or convert them: .astype('f4'), --to-dtype f4"
     raise UnsupportedDtypeError(
         f"elements must be of a dtype that can be written to {NAMES[kind]}; got {view.dtype}. "
-        f"Write {'.h5' if kind == 'npy' else '.npy'}, or one field at a time, or convert them: "
-        ".astype('f4'), --to-dtype f4.",
+        f"{hint}.",
         path=view.storage.path,
         key=view.storage.key,
     )
