@@ -254,6 +254,8 @@ def _neighbours(path: str) -> str:
     folder = os.path.dirname(os.path.abspath(path))
     if re.match(r"[A-Za-z0-9]{2,}:/", path):
         return " Give a URL as text: a Path joins its two slashes."
+    if os.path.isfile(folder):
+        return f" '{folder}' is a file: name a dataset in it by `key`."
     if not os.path.isdir(folder):
         return f" There is no folder '{folder}' either."
     near = difflib.get_close_matches(os.path.basename(path), os.listdir(folder), n=3)

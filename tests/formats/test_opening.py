@@ -174,6 +174,8 @@ def test_a_missing_file(tmp_path: Path):
         ooc.open(tmp_path / "aa.npy")
     with pytest.raises(FileNotFoundError, match=r"There is no folder '.*nowhere' either"):
         ooc.open(tmp_path / "nowhere" / "a.npy")
+    with pytest.raises(FileNotFoundError, match=r"'.*a\.npy' is a file: name a dataset .* `key`"):
+        ooc.open(tmp_path / "a.npy" / "u")
     with pytest.raises(MissingFileError):
         ooc.open(tmp_path / "a.bin", dtype="f4", shape=(-1,))
     with pytest.raises(MissingFileError):
