@@ -220,6 +220,8 @@ def is_folder(path: str) -> bool:
     """
     try:
         mode = os.stat(path).st_mode
+    except PermissionError:
+        raise
     except (OSError, ValueError):  # no path may have a null byte
         raise MissingFileError(f"No such file.{_neighbours(path)}", path=path) from None
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
@@ -258,5 +260,9 @@ def _neighbours(path: str) -> str:
         return f" '{folder}' is a file: name a dataset in it by `key`."
     if not os.path.isdir(folder):
         return f" There is no folder '{folder}' either."
-    near = difflib.get_close_matches(os.path.basename(path), os.listdir(folder), n=3)
+    try:
+        names = os.listdir(folder)
+    except PermissionError:
+        return ""
+    near = difflib.get_close_matches(os.path.basename(path), names, n=3)
     return f" Nearby: {', '.join(near)}." if near else ""

@@ -168,6 +168,19 @@ def test_a_source_of_ones_own_with_a_dtype_that_batches_cannot_hold():
 # --- what is not there
 
 
+def test_folders_that_may_not_be_listed_or_entered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def refuses(*arguments: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(os, "listdir", refuses)
+    with pytest.raises(MissingFileError, match=r"^No such file\. \[file"):
+        ooc.open(tmp_path / "a.npy")
+    monkeypatch.setattr(os, "stat", refuses)
+    with pytest.raises(SourceError, match=r"must be readable; .* Permission denied") as raised:
+        ooc.open(tmp_path / "a.npy")
+    assert not isinstance(raised.value, MissingFileError)
+
+
 def test_a_missing_file(tmp_path: Path):
     store(tmp_path, "npy")
     with pytest.raises(MissingFileError, match=r"Nearby: a\.npy\. \[file '.*aa\.npy'\]"):
