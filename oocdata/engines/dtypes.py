@@ -116,8 +116,8 @@ def check_dtype(
     long = dtype.itemsize > (16 if dtype.kind == "c" else 8)
     if dtype.kind not in "biufc" or dtype.isbuiltin == 2 or long:
         hint = (
-            f"Choose one of the fields {dtype.names}: view[{dtype.names[0]!r}]; several side by "
-            "side with ooc.zip."
+            f"Choose one of the fields {dtype.names}: view[{dtype.names[0]!r}], or "
+            f"field={dtype.names[0]!r}; several side by side with ooc.zip."
             if dtype.names
             else "Save it again with a numeric dtype of at most 64 bits; a small float of "
             "ml_dtypes in a .npy is named by `dtype`, such as dtype='bfloat16'."

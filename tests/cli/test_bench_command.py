@@ -102,6 +102,12 @@ def test_an_argument_of_another_function_is_not_named_as_an_option(folder: Path)
     assert "or repeat rows at the edges, `pad=True`." in " ".join(result.stderr.split())
 
 
+def test_rows_of_fields_are_answered_with_the_option_for_one(folder: Path) -> None:
+    np.save(folder / "fields.npy", np.zeros(50, [("day", "i4"), ("price", "f8")]))
+    assert "or --field day;" in " ".join(run("fields.npy").stderr.split())
+    assert run("fields.npy", "--field", "day", "--seconds", "0.1").exit_code == 0
+
+
 @pytest.mark.long
 def test_tensorflow_writes_nothing(folder: Path) -> None:
     code = "from oocdata.cli import main; main()"
