@@ -117,10 +117,7 @@ def zip(*datasets: Dataset | Mapping[str, Dataset]) -> Zip:  # noqa: A001  # as 
         )
         files = {len(member.storage.parts) for member in members if isinstance(member, View)}
         if files & set(lengths) - {1}:
-            hint = (
-                "To make the rows of each file one element: "
-                "ooc.ragged(view, lengths=view.parts.lengths).pad()."
-            )
+            hint = "To make each file one element, open the files with axis=None."
         raise ArgumentError(
             "zipped datasets must have one length, because element i of each goes together; got "
             f"{', '.join(map(str, lengths))}. {hint}"
