@@ -47,6 +47,6 @@ OTHERS: list[tuple[Callable[[Path], ooc.Loader], str]] = [
     (lambda f: rows_of(f).astype("f4")[:100].batches(10), "is (8,) float32"),
     (lambda f: rows_of(f)[:101].next_frame().batches(10), "view, and is windows"),
     (lambda f: rows_of(f)[:100].map(np.square).batches(10), "`dataset` was view, and is map"),
-    (lambda f: ooc.open(f / "rows.npy", axis=1).batches(4), "`dataset.axes` was 0, and is 1"),
+    (lambda f: ooc.open(f / "rows.npy", axis=1).batches(4), "`dataset.axes` was [0], and is [1]"),
 ]
 """Loaders that are not the usual one, and what of it is said."""

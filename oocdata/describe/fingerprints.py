@@ -147,23 +147,22 @@ def _shortened(values: Mapping[str, str]) -> str:
 def _flat(value: Any, name: str) -> Iterator[tuple[str, str]]:
     """Yield the parts of a description as a dotted name, ``dataset.view.rows``, and text."""
     if isinstance(value, dict) and ("class" in value or "dict" in value):
-        parts = dict(value.get("dict", value))
-        yield name, str(parts.pop("class", "dict"))
+        parts = {**value} if "class" in value else dict(value["dict"])
+        yield name, parts.pop("class") if "class" in value else "dict"
         for part in parts:
             yield from _flat(parts[part], f"{name}.{part}" if name else part)
     elif isinstance(value, dict):  # a range, a slice, a dtype
-        (part,) = value.values()
-        yield name, ":".join(map(str, part)) if isinstance(part, list) else str(part)
-    elif isinstance(value, list) and any(isinstance(part, dict | list) for part in value):
+        ((tag, part),) = value.items()
+        text = ":".join(map(str, part)) if isinstance(part, list) else str(part)
+        yield name, f"slice {text}" if tag == "slice" else text
+    elif isinstance(value, list):
         texts = [list(_flat(part, f"{name}.{at}")) for at, part in enumerate(value)]
-        if all(len(each) == 1 for each in texts):  # mostly the ranges of axes
-            yield name, ", ".join(each[0][1] for each in texts)
+        if all(len(each) == 1 for each in texts):  # numbers, or the ranges of axes
+            yield name, f"[{', '.join(each[0][1] for each in texts)}]"
         else:
             yield name, str(len(value))
             for each in texts:
                 yield from each
-    elif isinstance(value, list):
-        yield name, ", ".join(map(str, value))
     else:
         yield name, str(value)
 
@@ -183,7 +182,12 @@ class _Digests(Encoder):
         """Lists and dicts around the current value, by id."""
 
     def encode(self, value: Any, place: str) -> Any:
-        """Return an object as JSON; "…" for a list or dict within itself."""
+        """Return an object as JSON; "…" for a list or dict within itself.
+
+        Text is quoted, so that "1" differs from 1, and from a digest or a name.
+        """
+        if type(value) is str:
+            return json.dumps(value)
         if not isinstance(value, list | dict):
             return super().encode(value, place)
         if id(value) in self._containers:
@@ -198,7 +202,11 @@ class _Digests(Encoder):
         return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower()
 
     def _dict(self, value: dict[Any, Any], place: str) -> Any:
-        return super()._dict({str(name): part for name, part in value.items()}, place)
+        named = {
+            name if type(name) is str else f"{type(name).__name__} {name}": part
+            for name, part in value.items()
+        }
+        return super()._dict(named, place)
 
     def leaf(self, value: Any, place: str) -> Any:
         """Return the import path of a function, or digests of its code and the values it uses."""
@@ -208,7 +216,7 @@ class _Digests(Encoder):
             shape = f"{tuple(value.shape)} {value.dtype}"
             return {"class": shape, "content": (exact_content if self._exact else content)(value)}
         if type(value) is partial:
-            parts = {"func": value.func, "args": list(value.args), **value.keywords}
+            parts = {"func": value.func, "args": list(value.args), "keywords": value.keywords}
             return self.named("partial", parts, place)
         if isinstance(value, MethodType):
             parts = {"self": value.__self__, "function": value.__func__}

@@ -569,8 +569,8 @@ def test_files_that_were_edited_are_refused(tmp_path: Path, kind: str):
     text = path.read_text()
     path.write_text(json.dumps(json.loads(text), indent=2))  # the same, laid out for people
     ooc.load_split(path, dataset)
-    numbers = re.finditer(r"(?<=[ \[])\d+(?=[,\]}])", text[text.index('"parts"') :])
-    places = [text.index('"parts"') + found.start() for found in numbers]
+    numbers = re.finditer(r"(?<=[ \[])\d+(?=[,\]}])", text[text.index('"digest"') :])
+    places = [text.index('"digest"') + found.start() for found in numbers]
     assert places
     for place in places:
         for digit in {"1", "9"} - {text[place]}:

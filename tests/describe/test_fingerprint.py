@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import date
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import h5py
@@ -83,7 +84,7 @@ def test_invalid_fingerprints(folder: Path, text: str) -> None:
 
 def test_the_selected_rows_matter(folder: Path) -> None:
     one, two = (parts(rows_of(folder)[:, part].batches(10)) for part in (slice(3), slice(1, 4)))
-    assert differences(one, two) == ["`dataset.cuts` was 0:660:1, 0:3:1, and is 0:660:1, 1:4:1"]
+    assert differences(one, two) == ["`dataset.cuts` was [0:660:1, 0:3:1], and is [0:660:1, 1:4:1]"]
 
 
 @pytest.mark.parametrize("place", [0, 1, 250, 659])
@@ -227,6 +228,27 @@ UNLIKE: dict[str, tuple[Any, Any]] = {
     "partial, keywords": (partial(scaled, factor=2), partial(scaled, factor=3)),
     "partial, arguments": (partial(np.add, 2.0), partial(np.add, 3.0)),
     "partial, functions": (partial(np.add, 2.0), partial(np.multiply, 2.0)),
+    "partial, nested lists": (
+        partial(scaled, factor=[[1, 2], [3]]),
+        partial(scaled, factor=[[1], [2, 3]]),
+    ),
+    "partial, a number as text": (partial(scaled, factor=1), partial(scaled, factor="1")),
+    "partial, one number in a list": (partial(scaled, factor=1), partial(scaled, factor=[1])),
+    "partial, commas in text": (
+        partial(scaled, factor=["a", "b"]),
+        partial(scaled, factor=["a, b"]),
+    ),
+    "partial, nothing": (partial(scaled, factor=[]), partial(scaled, factor="")),
+    "partial, slices": (
+        partial(scaled, factor=range(0, 3, 1)),
+        partial(scaled, factor=slice(0, 3, 1)),
+    ),
+    "partial, text like a dict": (partial(scaled, factor={}), partial(scaled, factor="dict")),
+    "partial, an argument func": (partial(scaled, func=np.add), partial(adding(1), func=np.add)),
+    "keys": (adding({1: 2}), adding({"1": 2})),
+    "attributes beside a dict": tuple(
+        partial(scaled, factor=SimpleNamespace(dict={}, by=by)) for by in (1, 2)
+    ),
     "partial of a lambda": (partial(adding(1)), partial(adding(2))),
     "closures": (adding(1), adding(2)),
     "closures over arrays": (adding(np.zeros(8)), adding(np.ones(8))),

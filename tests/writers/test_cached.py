@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -690,3 +691,30 @@ def test_deleted_while_it_waits_for_its_turn(
     assert_array_equal(cached.take(np.arange(40))["x"], np.asarray(frames) * 2)
     (found,) = cache_module.written_caches(tmp_path / "cache")
     assert found.whole
+
+
+def sums_of(x: np.ndarray, columns: Any) -> np.ndarray:
+    return np.stack([x[:, each].sum(1) for each in columns], 1)
+
+
+def applied(x: np.ndarray, func: Any) -> np.ndarray:
+    return func(x)
+
+
+def negated(x: np.ndarray, func: Any) -> np.ndarray:
+    return -func(x)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        [functools.partial(sums_of, columns=each) for each in ([[0, 1], [2]], [[0], [1, 2]])],
+        [functools.partial(function, func=np.sqrt) for function in (applied, negated)],
+    ],
+    ids=["lists that are divided otherwise", "an argument called func"],
+)
+def test_arguments_that_read_alike(one: Any, other: Any, tmp_path: Path) -> None:
+    array = np.arange(12.0).reshape(3, 4)
+    for fn in (one, other):
+        cached = ooc.open(array).map(fn).cache(tmp_path)
+        assert_array_equal(cached.take(range(3)), fn(array))
