@@ -35,7 +35,7 @@ __all__ = [
     "FORMAT", "as_json", "check_fingerprint", "describe", "differences", "fingerprint", "from_json",
 ]  # fmt: skip
 
-FORMAT = 8
+FORMAT = 9
 """Version of the form of descriptions."""
 
 

@@ -100,6 +100,8 @@ class Decoder:
         ((tag, parts),) = value.items()
         if tag in _PLAIN:
             return _PLAIN[tag](parts)
+        if tag == "list":  # which NumPy does not index by as by a tuple
+            return list(self.decode(parts, place))
         if tag == "dict":
             return {name: self.decode(part, f"{place}.{name}") for name, part in parts}
         if tag == "source":

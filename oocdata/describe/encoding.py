@@ -4,7 +4,8 @@
 in Python            in JSON
 ===================  =================================================
 None, bool, int, …   unchanged (nan and infinity by name)
-tuple, list          a list
+tuple                a list
+list                 ``{"list": [part, …]}``
 frozen dataclass     ``{"class": "package.module:Class", field: …}``
 dict                 ``{"dict": [[name, value], …]}``, in its order
 range, slice         ``{"range": [start, stop, step]}``
@@ -95,7 +96,8 @@ class Encoder:
         if type(value) is float:
             return value if math.isfinite(value) else {"float": repr(value)}
         if isinstance(value, tuple | list):
-            return [self.encode(part, f"{place}.{at}") for at, part in enumerate(value)]
+            encoded = [self.encode(part, f"{place}.{at}") for at, part in enumerate(value)]
+            return {"list": encoded} if isinstance(value, list) else encoded
         if type(value) is dict:
             return self._dict(value, place)
         if isinstance(value, range | slice):
@@ -150,7 +152,7 @@ class Encoder:
             except UnsupportedDtypeError as error:
                 raise ValueError(error.message) from error
         if type(value) is partial:
-            parts: list[Any] = [value.func, list(value.args), dict(value.keywords)]
+            parts: list[Any] = [value.func, value.args, dict(value.keywords)]
             return {"partial": [self.encode(part, place) for part in parts]}
         if is_frozen(type(value)):
             return self.named(import_path(type(value)), fields_of(value), place)

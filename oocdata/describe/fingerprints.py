@@ -151,6 +151,10 @@ def _flat(value: Any, name: str) -> Iterator[tuple[str, str]]:
         yield name, parts.pop("class") if "class" in value else "dict"
         for part in parts:
             yield from _flat(parts[part], f"{name}.{part}" if name else part)
+    elif isinstance(value, dict) and "list" in value:
+        (_, text), *rest = _flat(value["list"], name)
+        yield name, f"list {text}"
+        yield from rest
     elif isinstance(value, dict):  # a range, a slice, a dtype
         ((tag, part),) = value.items()
         text = ":".join(map(str, part)) if isinstance(part, list) else str(part)
@@ -216,7 +220,7 @@ class _Digests(Encoder):
             shape = f"{tuple(value.shape)} {value.dtype}"
             return {"class": shape, "content": (exact_content if self._exact else content)(value)}
         if type(value) is partial:
-            parts = {"func": value.func, "args": list(value.args), "keywords": value.keywords}
+            parts = {"func": value.func, "args": value.args, "keywords": value.keywords}
             return self.named("partial", parts, place)
         if isinstance(value, MethodType):
             parts = {"self": value.__self__, "function": value.__func__}

@@ -32,7 +32,7 @@ from oocdata.index import as_flag, as_path
 
 __all__ = ["load_split", "save_split"]
 
-FORMAT = 2
+FORMAT = 3
 """Version of the form of the file."""
 
 
@@ -102,8 +102,8 @@ def load_split(path: str | os.PathLike[str], dataset: Dataset) -> Any:
 
     Returns
     -------
-    tuple or dict of Dataset
-        In the structure that was passed to `save_split`; a list is returned as a tuple.
+    tuple, list or dict of Dataset
+        In the structure that was passed to `save_split`.
 
     Raises
     ------

@@ -199,6 +199,20 @@ class Scale:
         return (x - self.mean) * self.factor
 
 
+def at(x: NDArray[Any], rows: Any) -> NDArray[Any]:
+    return np.stack([element[rows] for element in x])
+
+
+@dataclass(frozen=True)
+class At:
+    """A function with a field of any kind."""
+
+    rows: Any
+
+    def __call__(self, x: NDArray[Any]) -> NDArray[Any]:
+        return at(x, self.rows)
+
+
 @dataclass(frozen=True)
 class Backwards:
     """A user-defined order."""
@@ -262,6 +276,15 @@ COMPOSED: dict[str, Callable[[ooc.View], ooc.Dataset]] = {
 
 
 # Random chains in all formats: test_state_machine.py.
+@pytest.mark.parametrize("rows", [[0, 1], (0, 1), ([0, 1], [1, 0]), [[0, 1], [1, 0]]])
+@pytest.mark.parametrize("kind", [partial(partial, at), At], ids=["argument", "field"])
+def test_lists_stay_lists(tmp_path: Path, rows: Any, kind: Any) -> None:
+    """NumPy takes ``x[[0, 1]]`` for two rows, and ``x[(0, 1)]`` for one number."""
+    fn = kind(rows=rows)
+    loader = npy(tmp_path).map(fn).batches(7)
+    assert_same_batches(loader, sent(loader))
+
+
 @pytest.mark.parametrize("make", COMPOSED.values(), ids=COMPOSED)
 def test_every_composition(tmp_path: Path, make: Callable[[ooc.View], ooc.Dataset]) -> None:
     dataset = make(parts(tmp_path))

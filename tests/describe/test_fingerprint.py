@@ -245,6 +245,7 @@ UNLIKE: dict[str, tuple[Any, Any]] = {
     ),
     "partial, text like a dict": (partial(scaled, factor={}), partial(scaled, factor="dict")),
     "partial, an argument func": (partial(scaled, func=np.add), partial(adding(1), func=np.add)),
+    "a list and a tuple": (partial(scaled, factor=[1, 2]), partial(scaled, factor=(1, 2))),
     "keys": (adding({1: 2}), adding({"1": 2})),
     "attributes beside a dict": tuple(
         partial(scaled, factor=SimpleNamespace(dict={}, by=by)) for by in (1, 2)
