@@ -287,8 +287,10 @@ def with_cardinality(dataset: tf.data.Dataset, length: int) -> tf.data.Dataset:
     The first one is, if it begins within an epoch, and one of which `ignore_errors` skips batches:
     `assert_cardinality` would raise at its end, again and again.
     """
-    empty = dataset.take(0).repeat()  # TensorFlow counts it as infinite
-    return without_autotuning(dataset.concatenate(empty).take(length))
+    # TensorFlow counts it as infinite. It comes first: as the second input of `concatenate`, a save
+    # of a restored iterator, where a run of steps ended, began the pass again (TensorFlow 2.21).
+    empty = dataset.take(0).repeat()
+    return without_autotuning(empty.concatenate(dataset).take(length))
 
 
 def without_autotuning(dataset: tf.data.Dataset) -> tf.data.Dataset:

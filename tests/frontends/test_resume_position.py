@@ -181,3 +181,31 @@ def test_passes_after_a_restored_one(folder: Path, tmp_path: Path) -> None:
     again = iter(dataset.repeat(3))
     tf.train.Checkpoint(it=again).restore(path).assert_consumed()
     assert_array_equal([*again, *dataset], every[steps + 4 : 4 * steps])
+
+
+@pytest.mark.parametrize("derived", [False, True])
+@pytest.mark.parametrize("done", range(5))
+def test_an_iterator_that_was_restored_is_saved_again(
+    tmp_path: Path, done: int, derived: bool
+) -> None:
+    """At every step after it was restored, so also where a run of steps ends."""
+    loader = ooc.open(np.arange(42)).batches(2)  # in runs of two steps
+
+    def begin() -> Any:
+        dataset = loader.to_tf()
+        return iter(dataset.map(tf.identity).prefetch(1) if derived else dataset)
+
+    iterator = begin()
+    for _ in range(done):
+        next(iterator)
+    path = tf.train.Checkpoint(it=iterator).save(tmp_path / "it")
+    for more in range(5):
+        iterator = begin()
+        checkpoint = tf.train.Checkpoint(it=iterator)
+        checkpoint.restore(path)
+        for _ in range(more):
+            next(iterator)
+        saved_again = checkpoint.save(tmp_path / "again")
+        iterator = begin()
+        tf.train.Checkpoint(it=iterator).restore(saved_again)
+        assert_array_equal(np.concatenate(list(iterator)), np.arange(2 * (done + more), 42))
