@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -15,6 +15,9 @@ __all__ = ["EXCHANGE", "NO_REPLACE", "atomic_file", "rename_flagged", "sync_file
 
 NO_REPLACE, EXCHANGE = 1, 2
 """Flags of `rename_flagged`: fail if the name is taken; exchange two files or folders."""
+
+_LONG = 3600
+"""Seconds after which a temporary file is one of a writer that was killed."""
 
 _HERE = -100
 """The current folder, for ``renameat2``."""
@@ -37,8 +40,8 @@ def atomic_file(
     temporary : str, optional
         Temporary path, if only one process at a time writes it; by default a unique one.
     sync : bool
-        Whether the file is on disk before it gets its name. Then unique temporary files of writers
-        that were killed are removed too.
+        Whether the file is on disk before it gets its name. Then temporary files that a killed
+        writer left an hour ago or earlier are removed too.
     replaces : bool
         Whether a file of that name is replaced; if False, it stays and the new file is dropped.
     mode : int
@@ -60,8 +63,6 @@ def atomic_file(
     temporary = temporary or f"{path}.{os.urandom(8).hex()}.new"
     try:
         with open(temporary, "wb", opener=partial(os.open, mode=mode)) as file:
-            with suppress(OSError):  # a file system without locks
-                fcntl.flock(file, fcntl.LOCK_EX)
             yield file
             if sync:
                 file.flush()
@@ -78,11 +79,11 @@ def atomic_file(
 
 
 def _remove_unfinished(path: str) -> None:
-    """Remove the temporary files of a path whose writers no longer live, and so hold no lock."""
+    """Remove the temporary files of a path that nobody has written to for long."""
     for unfinished in glob(f"{escape(path)}.{'[0-9a-f]' * 16}.new"):
-        with suppress(OSError), open(unfinished, "r+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.unlink(unfinished)
+        with suppress(OSError):
+            if os.stat(unfinished).st_mtime < time.time() - _LONG:
+                os.unlink(unfinished)
 
 
 def _rename_if_free(temporary: str, path: str) -> None:

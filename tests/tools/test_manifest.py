@@ -192,14 +192,18 @@ def test_a_process_that_is_ended_leaves_the_old_one(
     assert Path(f"{path}.manifest").read_bytes() == before
     if number == "SIGINT":
         assert sorted(os.listdir(path.parent)) == ["a.h5", "a.h5.manifest"]
+    for left in path.parent.glob("*.new"):
+        os.utime(left, (0, 0))
     check(path, write_manifest=True, overwrite=True)
     assert sorted(os.listdir(path.parent)) == ["a.h5", "a.h5.manifest"]
 
 
 def test_a_temporary_file_that_is_being_written_stays(tmp_path: Path) -> None:
     path = str(tmp_path / "a")
-    (tmp_path / f"a.{'5' * 16}.new").write_bytes(b"of a writer that was killed")
-    (tmp_path / f"b.{'5' * 16}.new").write_bytes(b"of another file")
+    for name in "ab":
+        left = tmp_path / f"{name}.{'5' * 16}.new"
+        left.write_bytes(b"of a writer that was killed")
+        os.utime(left, (0, 0))
     with atomic_file(path) as slow:
         slow.write(b"first")
         with atomic_file(path) as fast:
