@@ -178,7 +178,8 @@ def fetching(loader: Loader) -> Fetching | None:
     from oocdata.stores.link import REQUESTS, link  # not for `import oocdata`
 
     dataset, pass_ = loader.dataset, loader.pass_from(0)
-    first = cost_of(stored_reads(loader.requests(pass_.run(0))))
+    is_cold, count = link().is_cold(), 0
+    first = cost_of(stored_reads(loader.requests(pass_.run(0))), cold=is_cold)
     trips = max(-(-first.requests // REQUESTS), -(-first.nbytes // scratch_share()))
     in_folder = not dataset.is_refetched  # what memory evicts stays there
     # Each worker process fetches its own bytes, unless the processes share a cache folder.
@@ -193,8 +194,10 @@ def fetching(loader: Loader) -> Fetching | None:
         run, reader = pass_.run(number), planned[number % readers]
         with reader.used():
             reads = stored_reads(loader.requests(run))
-        chunks.append(cost_of([one for one in reads if one.cached]))
-        others.append(cost_of([one for one in reads if not one.cached]))
+        cold = is_cold and count < REQUESTS
+        chunks.append(cost_of([one for one in reads if one.cached], cold=cold))
+        others.append(cost_of([one for one in reads if not one.cached], cold=cold))
+        count += chunks[-1].requests + others[-1].requests
         elements.append(_elements(loader, run))
         if link().traffic.requests - sent > _MOST_INDICES:
             break

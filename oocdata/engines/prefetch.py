@@ -65,8 +65,8 @@ class RemoteFile(Hashable, Protocol):
         """Fetch bytes in the background during a block; provide the link."""
         ...
 
-    def cost(self, requests: Sequence[Fetch]) -> Cost:
-        """Return the cost of requests."""
+    def cost(self, requests: Sequence[Fetch], *, cold: bool) -> Cost:
+        """Return the cost of requests, over a link that is cold or not; see `Link.is_cold`."""
         ...
 
 
@@ -129,15 +129,15 @@ def by_file(fetches: Iterable[Fetch]) -> dict[RemoteFile, list[Fetch]]:
     return files
 
 
-def cost_of(fetches: Iterable[Fetch]) -> Cost:
-    """Return the cost of fetching bytes together, as `prefetched` does.
+def cost_of(fetches: Iterable[Fetch], *, cold: bool = False) -> Cost:
+    """Return the cost of fetching bytes together, as `prefetched` does over such a link.
 
     Examples
     --------
     >>> cost_of([])
     Cost(requests=0, nbytes=0, exact=True)
     """
-    costs = [file.cost(requests) for file, requests in by_file(fetches).items()]
+    costs = [file.cost(requests, cold=cold) for file, requests in by_file(fetches).items()]
     return Cost(
         sum(cost.requests for cost in costs),
         sum(cost.nbytes for cost in costs),

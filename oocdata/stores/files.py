@@ -173,15 +173,18 @@ class StoredFile(SharedRequests):
         is_inside = offsets + counts <= self.version.nbytes
         return [Fetch(self, (offsets[is_inside], counts[is_inside]))]
 
-    def cost(self, wanted: Sequence[Fetch]) -> Cost:
+    def cost(self, wanted: Sequence[Fetch], *, cold: bool) -> Cost:
         """Return the cost of fetching runs of bytes; cached runs cost nothing."""
-        starts, stops = self._to_fetch(runs_of(wanted), self.folder)
+        starts, stops = self._merged(runs_of(wanted), self.folder, cold=cold)
         return Cost(len(starts), int((stops - starts).sum()))
 
     def _to_fetch(self, runs: Pieces, folder: Entry | None) -> Ranges:
+        return self._merged(runs, folder, cold=link().is_cold())
+
+    def _merged(self, runs: Pieces, folder: Entry | None, *, cold: bool) -> Ranges:
         each = runs.offsets, runs.counts
         missing = each if folder is None else folder.missing(*each)
-        return merge_runs(*missing, REQUESTS if link().is_cold() else 1)
+        return merge_runs(*missing, REQUESTS if cold else 1)
 
     async def _fetch(self, start: int, stop: int, folder: Entry | None) -> Answer:
         answer = await link().get(self.address, start, stop, tag=self.version.tag)

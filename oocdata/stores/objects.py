@@ -62,7 +62,7 @@ class StoredObjects(SharedRequests):
         """Describe objects that will be read."""
         return [Fetch(self, (np.array(numbers, np.int64), np.ones(len(numbers), np.int64)))]
 
-    def cost(self, wanted: Sequence[Fetch]) -> Cost:
+    def cost(self, wanted: Sequence[Fetch], *, cold: bool) -> Cost:
         """Return the cost of fetching objects; cached objects cost nothing.
 
         A cached object that must be revalidated costs a request and no bytes.

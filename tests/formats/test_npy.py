@@ -211,7 +211,7 @@ def test_a_single_number(tmp_path: Path):
         View.of(open_npy(str(tmp_path / "a.npy")))
 
 
-@pytest.mark.parametrize("axis", [3, -4, 0.5, None, "0"])
+@pytest.mark.parametrize("axis", [3, -4, 0.5, "0"])
 def test_axes_that_are_not_there(tmp_path: Path, axis: Any):
     np.save(tmp_path / "a.npy", np.zeros((2, 3, 4)))
     with pytest.raises(ArgumentError, match=r"`axis` must be an axis of the 3-dimensional array"):

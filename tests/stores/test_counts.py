@@ -26,7 +26,7 @@ from stored_layouts import KINDS, numbers, write_kinds
 import oocdata as ooc
 from oocdata import cost, memory
 from oocdata.engines.cache import cache as chunk_cache
-from oocdata.engines.prefetch import prefetched
+from oocdata.engines.prefetch import cost_of, prefetched
 from oocdata.stores import blocks
 from oocdata.stores import link as links
 from oocdata.stores.files import StoredFile
@@ -307,9 +307,13 @@ def test_reading_what_came_does_not_wake_the_link(
     source: Any = opened(server, kind).source
     places = np.arange(64)[:, None] * [1, 0, 0]
     outs = [np.empty(source.chunk_shape, source.dtype) for _ in places]
-    with prefetched(source.reader.fetches(places)):
+    fetches = source.reader.fetches(places)
+    monkeypatch.setattr(link(), "_answers", REQUESTS)
+    requests = cost_of(fetches).requests
+    with prefetched(fetches):
         for _ in range(1000):
-            if len(link()._granted) and all(one.done.done() for one in list(link()._granted)):
+            granted = list(link()._granted)
+            if len(granted) >= requests and all(one.done.done() for one in granted):
                 break
             threading.Event().wait(0.01)
         calls: list[Any] = []
@@ -653,6 +657,7 @@ def test_what_an_epoch_fetches_is_said_before(
     """Also of a second one, with chunks that the first has left in memory."""
     monkeypatch.setattr(memory, "_memory", mebibytes << 20)
     loader = SAID[way](server).batches(16, shuffle=shuffle)
+    monkeypatch.setattr(link(), "_answers", REQUESTS)  # which other tests may have received or not
     for _ in range(2):
         said = loader.explain().fetching.epoch
         server.reset()
@@ -660,6 +665,22 @@ def test_what_an_epoch_fetches_is_said_before(
         # Two threads use chunks in another order than planned: up to 1.12 times as many are sent.
         assert said.nbytes == pytest.approx(server.nbytes, rel=0.15)
         assert said.requests == pytest.approx(server.requests, rel=0.15, abs=3)
+
+
+@pytest.mark.parametrize("way", ["chunks beside rows", "rows twice", "windows"])
+def test_what_the_first_epoch_of_a_process_fetches_is_said_before(
+    server: RangeServer, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over new connections the first requests are shorter, and the later ones are not."""
+    monkeypatch.setattr(memory, "_memory", 8 << 20)
+    loader = SAID[way](server).batches(16)
+    monkeypatch.setattr(link(), "_answers", 0)
+    said = loader.explain().fetching.epoch
+    server.reset()
+    list(loader.epoch(0))
+    assert said.nbytes == pytest.approx(server.nbytes, rel=0.15)
+    # As many more are short as are under way when all connections have answered once.
+    assert said.requests == pytest.approx(server.requests, rel=0.35)
 
 
 @pytest.mark.parametrize("kind", ["gzip", "shards", "zarr"])
