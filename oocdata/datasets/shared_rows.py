@@ -67,6 +67,12 @@ class StoredRows:
         return arrays_of(self.view.source)
 
     @cached_property
+    def axes(self) -> tuple[int, ...] | None:
+        """The axes along which rows are numbered; None if each file is one row."""
+        opened = self.view.storage.opened or {}
+        return None if opened.get("axis", 0) is None else self.view.axes
+
+    @cached_property
     def occurrences(self) -> tuple[Ints, Ints, Ints]:
         """The distinct row numbers, ascending, and the first and last place of each."""
         numbers, places = np.asarray(self.numbers, np.int64), np.asarray(self.places, np.int64)
@@ -93,7 +99,7 @@ class StoredRows:
             return 0
         if (
             self.arrays != other.arrays
-            or self.view.axes != other.view.axes
+            or self.axes != other.axes
             or len(distinct) < len(self.arrays)  # e.g. a file that is listed twice
         ):
             raise ArgumentError(

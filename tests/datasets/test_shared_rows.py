@@ -350,3 +350,14 @@ def test_pairs_of_pictures_from_two_lists(tmp_path: Path):
     masks = pictures_of(tmp_path, [number + 100 for number in left])
     halves = ooc.zip(pictures_of(tmp_path, left), masks).split(0.5, 0.5)
     assert [len(half) for half in halves] == [3, 3]
+
+
+def test_files_as_rows_beside_the_rows_of_files(tmp_path: Path):
+    """A row that is a file has the rows of that file, whose numbers are others."""
+    for number in range(6):
+        np.save(tmp_path / f"{number}.npy", np.zeros((6, 2)))
+    volumes, rows = (ooc.open(str(tmp_path / "*.npy"), axis=axis) for axis in (None, 0))
+    with pytest.raises(ArgumentError, match="must be read in the same way"):
+        ooc.zip(volumes[:5], rows[6::6]).split(0.5, 0.5)
+    train, val = ooc.zip(volumes[:5], volumes[1:]).split(0.5, 0.5)
+    assert (len(train), len(val)) == (2, 2)
