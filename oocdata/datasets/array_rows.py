@@ -18,7 +18,7 @@ from oocdata.blocks import ADDRESSABLE, AnyBlocks, Blocks, blocks_from_ids
 from oocdata.box import Extent, Ints
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.request import ArrayRequest, Placement, Request
-from oocdata.datasets.shared_rows import StoredRows, arrays_of, stored_rows
+from oocdata.datasets.shared_rows import StoredRows, arrays_of, stored_rows, values_of
 from oocdata.datasets.spec import ArraySpec
 from oocdata.engines.axes import axis_numbers
 from oocdata.engines.gather.grid import chunks_along
@@ -206,9 +206,9 @@ class ArrayRows(Dataset):
         return rows
 
     def _arrays(self) -> tuple[Hashable, ...]:
-        files = self.storage.row_files
+        files, arrays = self.storage.row_files, arrays_of(self.source)
         twice = repeats(self.rows) or len(set(files)) < len(files)
-        return arrays_of(self.source) * (2 if twice else 1)
+        return (*arrays * (2 if twice else 1), *values_of(self.source).difference(arrays))
 
     def _stored_rows(self) -> list[StoredRows]:
         return stored_rows(self, range(len(self)), range(len(self)))

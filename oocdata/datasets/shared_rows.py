@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "StoredRows", "arrays_of", "check_direction", "parts_share_rows", "sharing_distance",
-    "stored_rows",
+    "stored_rows", "values_of",
 ]  # fmt: skip
 
 _NONE = -(2**63)
@@ -94,8 +94,8 @@ class StoredRows:
 
     def distance_to(self, other: StoredRows) -> int:
         """Return the largest distance of two elements, one of each, that share a row."""
-        distinct = set(self.arrays)
-        if distinct.isdisjoint(other.arrays):
+        distinct, values = set(self.arrays), values_of(self.view.source)
+        if distinct.isdisjoint(other.arrays) and values.isdisjoint(values_of(other.view.source)):
             return 0
         if (
             self.arrays != other.arrays
@@ -227,6 +227,14 @@ def arrays_of(source: Source) -> tuple[Hashable, ...]:
         return (id(getattr(source, "array", source)),)
     layout = tuple(repr(storage.opened.get(name)) for name in _LAYOUT)
     return tuple((_location(path, key), layout) for path, key in names)
+
+
+def values_of(source: Source) -> set[Hashable]:
+    """Return keys of the arrays with the numbers of rows: of ragged rows, not their offsets."""
+    values, row_source = getattr(source, "values", None), getattr(source, "row_source", None)
+    if values is None and row_source is not None:
+        return values_of(row_source)
+    return set(arrays_of(source if values is None else values))
 
 
 def _location(path: str | None, key: str | None) -> str:

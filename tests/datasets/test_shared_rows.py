@@ -361,3 +361,31 @@ def test_files_as_rows_beside_the_rows_of_files(tmp_path: Path):
         ooc.zip(volumes[:5], rows[6::6]).split(0.5, 0.5)
     train, val = ooc.zip(volumes[:5], volumes[1:]).split(0.5, 0.5)
     assert (len(train), len(val)) == (2, 2)
+
+
+def test_ragged_rows_beside_other_rows_of_the_same_values(tmp_path: Path):
+    for number in range(6):
+        np.save(tmp_path / f"{number}.npy", np.full((4, 2), number))
+    view = ooc.open(str(tmp_path / "*.npy"))
+    one, other = (ooc.ragged(view, lengths=view.parts.lengths) for _ in range(2))
+    masks = ooc.ragged(np.arange(24), lengths=[4] * 6)
+    for pairs in (
+        ooc.zip(view[4::4], one[:-1]),
+        ooc.zip(view[4::4], one.pad()[:-1]),
+        ooc.zip(one.pad()[1:], other.pad()[:-1]),
+    ):
+        with pytest.raises(ArgumentError, match="must be read in the same way"):
+            pairs.split(0.5, 0.5)
+    for pairs in (ooc.zip(one, masks), ooc.zip(one.pad(), one.pad(2, cut=True))):
+        train, val = pairs.split(0.5, 0.5)
+        assert (len(train), len(val)) == (3, 3)
+    train, val = ooc.zip(one.pad()[1:], one.pad()[:-1]).split(0.5, 0.5)
+    assert (len(train), len(val)) == (2, 2)
+
+
+def test_ragged_rows_of_several_arrays_by_the_same_offsets(tmp_path: Path):
+    np.save(tmp_path / "offsets.npy", np.array([0, 2, 3, 7, 9]))
+    offsets = ooc.open(tmp_path / "offsets.npy")
+    x, y = (ooc.ragged(np.arange(9) + more, offsets) for more in (0, 9))
+    train, val = ooc.zip(x, y).split(0.5, 0.5)
+    assert (len(train), len(val)) == (2, 2)
