@@ -171,3 +171,15 @@ def test_no_code_without_common_rows(tmp_path: Path) -> None:
                 file[name].dims[at].label = dimension
     assert contents(tmp_path / "a.h5").layout is None
     assert ooc.open(tmp_path / "a.npz", "x").shape == (30, 4)
+
+
+def test_labels_in_the_order_of_their_classes(tmp_path: Path) -> None:
+    """The last tenth of the rows would be of one class, which training would hardly see."""
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["image"], file["label"] = RANDOM.random((60, 8, 7)), np.repeat([4, 0, 7], 20)
+    names = run(contents(tmp_path / "a.h5"))
+    labels = [[int(y) for _, y in elements(names[part])] for part in ("train", "val")]
+    assert [Counter(each) for each in labels] == [{4: 18, 0: 18, 7: 18}, {4: 2, 0: 2, 7: 2}]
+    with h5py.File(tmp_path / "b.h5", "w") as file:
+        file["image"], file["label"] = RANDOM.random((60, 8, 7)), LABELS
+    assert "stratify" not in str(contents(tmp_path / "b.h5"))

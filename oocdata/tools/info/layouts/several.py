@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
+
+import numpy as np
 
 from oocdata.errors import SourceError
 from oocdata.formats.dimensions import data_variables, packing
@@ -18,6 +21,12 @@ _FEWEST_ROWS = 5
 """Arrays of fewer rows may have equally many by chance."""
 
 _MOST_NAMED = 6
+
+_FEWEST_OF_A_CLASS = 10
+"""Rows of a class; a tenth of them is at least one."""
+
+_MOST_LABELS = 1_000_000
+"""Labels that are read, to find out whether they are sorted."""
 
 _PARTS = {
     "train": "train training", "val": "val valid validation dev", "test": "test testing",
@@ -40,7 +49,7 @@ def arrays_of_the_same_rows(opening: Opening, names: Sequence[str]) -> Layout | 
         numeric = {name: array for name, array in found.items() if array.is_numeric}
         arrays = {name: numeric[name] for name in data_variables(numeric)}
         if arrays:
-            return _parts(listing.target, arrays) or _rows(listing.target, arrays)
+            return _parts(listing.target, arrays) or _rows(opening, listing.target, arrays)
     return None
 
 
@@ -64,7 +73,7 @@ def _parts(target: str, arrays: _Arrays) -> Layout | None:
     return Layout("Parts of a split", summary, lines("\n".join(code), _batch(train)), (*train,))
 
 
-def _rows(target: str, arrays: _Arrays) -> Layout | None:
+def _rows(opening: Opening, target: str, arrays: _Arrays) -> Layout | None:
     """Return code for arrays with the rows of the largest one."""
     largest = max(arrays.values(), key=lambda array: array.shape[0] * array.row_bytes)
     axis = largest.shape[0], largest.dimensions[:1]
@@ -81,6 +90,11 @@ def _rows(target: str, arrays: _Arrays) -> Layout | None:
         code += f"fields = ooc.stack([ooc.open(path, name{decode}) for name in {names}])\n"
         code += "pairs = fields.next_frame()\n" + split("pairs", count)
         batch = "x, y"
+    elif len(same) == 2 and _are_sorted(
+        opening, labels := min(same, key=lambda name: same[name].row_bytes)
+    ):
+        code += f"labels = ooc.open(path, {labels!r})     # one class after the other\n"
+        code += split(_together(same), count, ", stratify=labels")
     else:
         code += split(_together(same, "names"), count)
     names = ", ".join(same) if len(same) <= _MOST_NAMED else f"{len(same)} arrays"
@@ -88,14 +102,29 @@ def _rows(target: str, arrays: _Arrays) -> Layout | None:
     return Layout("Arrays of the same rows", summary, lines(code, batch), (*same,))
 
 
+def _are_sorted(opening: Opening, labels: str) -> bool:
+    """Return whether rows are in the order of their classes, so that a range lacks some."""
+    view = replace(opening, key=labels).view()
+    if view.dtype.kind not in "iub" or view.element or len(view) > _MOST_LABELS:
+        return False
+    read = np.asarray(view)
+    _, counts = np.unique(read, return_counts=True)
+    changes = np.count_nonzero(read[1:] != read[:-1])
+    return bool(changes == len(counts) - 1 > 0 and counts.min() >= _FEWEST_OF_A_CLASS)
+
+
 def _together(arrays: _Arrays, names: str = "") -> str:
     """Return the code of one array, of a pair with the larger rows first, or of a dict of more."""
     decode = ", decode=True" if _is_packed(arrays) else ""
-    by_size = sorted(arrays, key=lambda name: -arrays[name].row_bytes)
-    opened = [f"ooc.open(path, {name!r}{decode})" for name in by_size]
+    opened = [f"ooc.open(path, {name!r}{decode})" for name in _by_size(arrays)]
     if len(arrays) > 2:
         return f"ooc.zip({{name: ooc.open(path, name{decode}) for name in {names or [*arrays]}}})"
     return opened[0] if len(opened) == 1 else f"ooc.zip({', '.join(opened)})"
+
+
+def _by_size(arrays: _Arrays) -> list[str]:
+    """Return the names, that of the array with the largest rows first."""
+    return sorted(arrays, key=lambda name: -arrays[name].row_bytes)
 
 
 def _batch(arrays: _Arrays) -> str:
