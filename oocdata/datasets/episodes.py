@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from oocdata.datasets.array_rows import ArrayRows
 
 __all__ = ["Episodes", "episodes_of", "given_episodes", "part_episodes"]
+
+_WORDS = ("parts", "files", "folders", "none")
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,35 +80,40 @@ def part_episodes(part_starts: Sequence[int], rows: Selection) -> Episodes:
 
 def episodes_of(view: ArrayRows, given: ArrayLike | str | None) -> Episodes:
     """Return the episodes of a view's rows; `given` is the argument of `View.windows`."""
-    word = given if isinstance(given, str) else None
-    if word not in (None, "parts", "files", "none"):
+    storage, word = view.storage, given if isinstance(given, str) else None
+    if word not in (None, *_WORDS):
         raise ArgumentError(
-            "`episodes` must be lengths or one of the words 'parts', 'files' and 'none'; "
-            f"got {word!r}."
+            "`episodes` must be lengths or one of the words 'parts', 'files', 'folders' and "
+            f"'none'; got {word!r}."
         )
     episodes = given_episodes(None if word else given, len(view))
     lengths = list(map(len, view.grid))
     if len(lengths) > 1:
         starts = range(0, prod(lengths), max(1, lengths[-1]))
         return episodes.cut_by(part_episodes(starts, view.rows))
-    if word in ("parts", "files") or (word is None and view.storage.episodes):
-        return episodes.cut_by(part_episodes(_part_starts(view, files=word == "files"), view.rows))
+    if given is None and (storage.row_files or storage.single_rows):
+        word = "folders"
+    elif given is None and storage.episodes:
+        word = "parts"
+    if word in ("parts", "files", "folders"):
+        return episodes.cut_by(part_episodes(_part_starts(view, word), view.rows))
     return episodes
 
 
-def _part_starts(view: ArrayRows, *, files: bool) -> tuple[int, ...]:
-    """Return the start of each part, or of each file, along the first sample axis.
+def _part_starts(view: ArrayRows, unit: str) -> Sequence[int]:
+    """Return the start of each part, file or folder along the first sample axis.
 
     (0,) if the array has no parts along that axis, or positions along the axis were selected.
     """
     storage, whole = view.storage, range(view.source.shape[view.axes[0]])
     if storage.parts_axis != view.axes[0] or view.grid[0] != whole:
         return (0,)
-    if not files or not storage.part_names:
-        return storage.parts
-    paths = [path for path, _ in storage.part_names]
-    return tuple(
-        start
-        for number, start in enumerate(storage.parts)
-        if number == 0 or paths[number] != paths[number - 1]
-    )
+    starts: Sequence[int] = storage.parts
+    where: Iterable[tuple[str | None, str | None]] = storage.part_names
+    if storage.row_files:
+        starts, where = range(len(storage.row_files)), ((path, None) for path in storage.row_files)
+    if unit == "parts" or len(starts) == 1:
+        return starts
+    names = [(path or "").rpartition(os.sep)[0] if unit == "folders" else path for path, _ in where]
+    pairs = zip(starts, names, [None, *names], strict=False)
+    return [start for start, name, before in pairs if start == 0 or name != before]

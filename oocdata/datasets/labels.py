@@ -13,6 +13,7 @@ from oocdata.datasets.view import View
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.source import Annotations, Storage
 from oocdata.errors import ArgumentError
+from oocdata.index import as_count
 
 __all__ = ["FolderLabels", "folder_labels"]
 
@@ -25,15 +26,18 @@ class FolderLabels(MemoryArray):
     ----------
     view : View
         All rows of some files, along axis 0.
+    level : int
+        Number of folders from the file up to the one that gives the label.
     categories : tuple of str
         Names of the folders, in the order of their numbers.
     """
 
     view: View
+    level: int
     categories: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        names = _folders(self.view)
+        names = _folders(self.view, self.level)
         if len(set(self.categories)) < len(self.categories) or not set(names) <= {*self.categories}:
             raise ArgumentError(
                 f"`categories` must name each folder once, {sorted(set(names))}; got "
@@ -53,13 +57,16 @@ class FolderLabels(MemoryArray):
         super().__init__(numbers[self.view.parts.numbers], storage)
 
 
-def folder_labels(view: View, *, categories: Sequence[str] | None = None) -> View:
+def folder_labels(view: View, *, level: int = 1, categories: Sequence[str] | None = None) -> View:
     """Return labels of a view's rows: the number of the folder that contains the row's file.
 
     Parameters
     ----------
     view : View
         A view of files, e.g. ``ooc.open("train/*/*.jpg")``, or a selection of its rows.
+    level : int
+        1: the folder that contains the file; 2: the folder that contains this folder, such as
+        ``run`` for ``films/run/film_3/1.png``; and so on. Folders of the same name are one class.
     categories : sequence of str, optional
         Names of the folders, in the order of their numbers, e.g. ``.categories`` of the labels of a
         training set. By default all folders of the files, sorted, as in Keras.
@@ -90,15 +97,23 @@ def folder_labels(view: View, *, categories: Sequence[str] | None = None) -> Vie
             f"`view` must be a View of files, with axis 0 as its sample axis; got {view!r}."
         )
     whole = View.of(view.source)
-    names = sorted(set(_folders(whole)))
+    level = as_count("level", level, at_least=1)
+    names = sorted(set(_folders(whole, level)))
     chosen = names if categories is None else [str(name) for name in categories]
-    labels = View.of(FolderLabels(whole, tuple(chosen)))
+    labels = View.of(FolderLabels(whole, level, tuple(chosen)))
     return replace(labels, cuts=view.cuts[:1], rows=view.rows)
 
 
-def _folders(view: View) -> list[str]:
-    """Return the name of the folder of each part."""
+def _folders(view: View, level: int) -> list[str]:
+    """Return the name of the folder of each part, `level` folders up from the file."""
     paths = [path or "" for path, _ in view.parts.where]
     if not all(paths):
         raise ArgumentError("`view` must be of files; got an array in memory.")
-    return [os.path.basename(os.path.dirname(os.path.abspath(path))) for path in paths]
+    folders = [os.path.abspath(path).split(os.sep)[1:-1] for path in paths]
+    shallow = min(folders, key=len)
+    if len(shallow) < level:
+        raise ArgumentError(
+            f"`level` must be at most the number of folders above each file; got {level} for a "
+            f"file in /{'/'.join(shallow)}."
+        )
+    return [names[-level] for names in folders]

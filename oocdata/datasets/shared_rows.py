@@ -69,8 +69,7 @@ class StoredRows:
     @cached_property
     def axes(self) -> tuple[int, ...] | None:
         """The axes along which rows are numbered; None if each file is one row."""
-        opened = self.view.storage.opened or {}
-        return None if opened.get("axis", 0) is None else self.view.axes
+        return None if self.view.storage.single_rows else self.view.axes
 
     @cached_property
     def occurrences(self) -> tuple[Ints, Ints, Ints]:

@@ -511,9 +511,10 @@ class View(ArrayRows):
         episodes : array_like of int, shape (n,), or str, optional
             Lengths of the episodes, which sum to the number of rows (see `oocdata.episodes`).
             "parts": each part is an episode, i.e. each dataset of a pattern or list of keys, or
-            each file of a list or glob. "files": each file is an episode. "none": only outer sample
-            axes separate episodes. By default the datasets of several keys are episodes, and a list
-            of files is one series.
+            each file of a list or glob. "files": each file is an episode. "folders": the files of a
+            folder are an episode. "none": only outer sample axes separate episodes. By default the
+            datasets of several keys are episodes; so are the folders of pictures, and of files
+            opened with ``axis=None``; and any other list of files is one series.
         pad : bool
             Make a window for each row (each `shift`-th row), also near the ends of an episode.
             Inputs and targets are then relative to that row: a number of inputs starts at the row,

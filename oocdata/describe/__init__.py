@@ -35,7 +35,7 @@ __all__ = [
     "FORMAT", "as_json", "check_fingerprint", "describe", "differences", "fingerprint", "from_json",
 ]  # fmt: skip
 
-FORMAT = 9
+FORMAT = 10
 """Version of the form of descriptions."""
 
 

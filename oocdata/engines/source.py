@@ -169,6 +169,11 @@ class Storage:
         return next((file.cache for file in self.files if file.cache), "")
 
     @property
+    def single_rows(self) -> bool:
+        """Whether each row is a whole file or dataset, as ``axis=None`` opens them."""
+        return (self.opened or {}).get("axis", 0) is None
+
+    @property
     def is_remote(self) -> bool:
         """Whether the bytes are in a store, behind a slow link."""
         return any("://" in file.path for file in self.files)

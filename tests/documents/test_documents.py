@@ -137,6 +137,12 @@ def write_pictures(folder: Path, random: np.random.Generator) -> None:
     def picture(height: int) -> Image.Image:
         return Image.fromarray(random.integers(0, 255, (height, 64, 3)).astype("u1"))
 
+    for film in range(10):
+        (of_film := folder / "films" / ("run", "walk")[film % 2] / f"film_{film}").mkdir(
+            parents=True
+        )
+        for number in range(3):
+            picture(8).save(of_film / f"{number}.png")
     for name in ("pets/cat", "pets/dog", "photos", "masks"):
         (folder / name).mkdir(parents=True)
     for number in range(6):

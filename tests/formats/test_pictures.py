@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -834,6 +835,40 @@ def test_labels_need_files(folder: Path) -> None:
         ooc.folder_labels(ooc.open(np.zeros((4, 3))))
     with pytest.raises(ArgumentError, match=r"with axis 0 as its sample axis"):
         ooc.folder_labels(ooc.open(f"{folder}/*/*.png", axis=1))
+
+
+@pytest.mark.parametrize("axis", [0, None])
+def test_windows_stay_within_a_folder(tmp_path: Path, axis: int | None) -> None:
+    lengths = {"run/v_0": 5, "run/v_2": 3, "run/v_10": 1, "walk/v_0": 4}
+    frames = [number + 20 * film for film, n in enumerate(lengths.values()) for number in range(n)]
+    for film, (name, length) in enumerate(lengths.items()):
+        (tmp_path / name).mkdir(parents=True)
+        for number in range(length):
+            frame = np.full((4, 6, 3), number + 20 * film, np.uint8)
+            if axis == 0:
+                Image.fromarray(frame).save(tmp_path / name / f"{number}.png")
+            else:
+                np.save(tmp_path / name / f"{number}.npy", frame)
+    view = ooc.open(f"{tmp_path}/*/*/*", axis=axis)
+    assert np.asarray(view)[:, 0, 0, 0].tolist() == frames
+    pairs = [(a, b) for a, b in pairwise(frames) if a // 20 == b // 20]
+    for windows in (view.next_frame(), view.next_frame(episodes="folders")):
+        x, y = windows.take(range(len(windows)))
+        assert list(zip(x[:, 0, 0, 0].tolist(), y[:, 0, 0, 0].tolist(), strict=True)) == pairs
+    loader = view.next_frame().batches(4, shuffle=True, seed=1, drop_remainder=False)
+    read = [int(n) for x, _ in from_json(as_json(loader)).epoch(0) for n in x[:, 0, 0, 0]]
+    assert sorted(read) == [a for a, _ in pairs]
+    backwards = view[::-1].next_frame()
+    assert [int(x[0, 0, 0]) for x, _ in backwards] == [b for _, b in reversed(pairs)]
+    assert len(view.next_frame(episodes="none")) == len(frames) - 1
+    assert len(view.next_frame(episodes=[6, 7])) == len(frames) - 2
+    assert ooc.folder_labels(view).categories == ("v_0", "v_10", "v_2")
+    labels = ooc.folder_labels(view, level=2)
+    assert labels.categories == ("run", "walk")
+    assert_array_equal(labels, [0] * 9 + [1] * 4)
+    assert_array_equal(from_json(as_json(labels.batches(13))).batch(0), labels)
+    with pytest.raises(ArgumentError, match=r"`level` must be at most the number of folders"):
+        ooc.folder_labels(view, level=60)
 
 
 def test_files_of_several_rows(tmp_path: Path) -> None:

@@ -333,6 +333,25 @@ def test_pictures_in_folders_are_split_with_the_same_shares_of_each_class(tmp_pa
     assert "folder_labels" not in "\n".join(rows.code)
 
 
+def test_films_are_folders_of_pictures_below_their_class(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    for name in ("run", "walk"):
+        for film in range(5):
+            (folder := tmp_path / name / f"film_{film}").mkdir(parents=True)
+            for number in range(3):
+                image.new("RGB", (6, 4)).save(folder / f"{number}.png")
+    names: dict[str, Any] = {}
+    exec("\n".join(contents(f"{tmp_path}/*/*/*.png").described[0].code), names)
+    assert names["labels"].categories == ("run", "walk")
+    assert np.bincount(names["y"]).tolist() == [9, 9]
+    assert [len(names[part]) for part in ("train", "val", "test")] == [18, 6, 6]
+    for name in ("run", "walk"):  # sets, which hold the same classes
+        (tmp_path / name).rename(tmp_path / {"run": "train", "walk": "test"}[name])
+    code = "\n".join(contents(f"{tmp_path}/*/*/*.png").described[0].code)
+    assert "folder_labels(images) " in code
+    assert "import os" not in code.splitlines()
+
+
 def test_rows_of_unequal_length(tmp_path: Path) -> None:
     path, rng = tmp_path / "a.h5", np.random.default_rng(0)
     with h5py.File(path, "w") as file:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 from oocdata.axes import row_axes, trajectory_axes
 from oocdata.datasets.labels import folder_labels
@@ -24,6 +26,8 @@ _FEWEST_TO_SPLIT = 5
 
 _SAMPLED = 20
 """Most pictures whose shapes, or records whose features, are compared with the first."""
+
+_SETS = {"train", "training", "val", "valid", "validation", "test", "testing"}
 
 _FIT = "# model.fit(loader.to_tf(), epochs=10)"
 _NEXT = {
@@ -109,8 +113,9 @@ def code_for(opening: Opening, view: View) -> tuple[str, tuple[str, ...]]:
         lines.append(f"columns = ooc.zip({{name: rows[name] for name in {fields}}})")
     if not view.nbytes:
         return hint, tuple(lines)
-    if name == "images" and len((labels := folder_labels(view)).categories or ()) > 1:
-        return hint, (*lines, *_classes(view, labels))
+    if name == "images" and (made := _classes(view)):
+        modules = ["import os"] * any("os." in line for line in made)
+        return hint, (*modules, *lines, *made)
     dataset = name
     if view.sample_shape[0] >= _FEWEST_TO_SPLIT:
         lines.append(f"train, val, test = {name}.split(0.6, 0.2, 0.2)")
@@ -169,13 +174,30 @@ def _differ(pictures: View) -> bool:
     return False
 
 
-def _classes(images: View, labels: View) -> list[str]:
-    """Return lines for pictures in folders of classes; each part of the split has all classes."""
+def _classes(images: View) -> list[str]:
+    """Return lines for pictures in folders of classes; each part of the split has all classes.
+
+    Empty for pictures of one class. Classes are the folders of the files; or the folders above
+    these, e.g. of films that are a folder each. Then no film is in two parts.
+    """
+    folders = [os.path.dirname(name) for name in images.parts.names]
+    above = {os.path.dirname(folder) for folder in folders}
+    are_sets = {os.path.basename(folder).lower() for folder in above} <= _SETS
+    options: dict[str, Any] = {} if len(above) == 1 or are_sets else {"by": folders}
+    level = 2 if options else 1
+    labels = folder_labels(images, level=level)
+    if len(labels.categories or ()) < 2:
+        return []
+    argument = ", level=2" if options else ""
+    made = [f"labels = ooc.folder_labels(images{argument})     # numbers of labels.categories"]
     dataset, count = "ooc.zip(images, labels)", len(labels)
-    made = ["labels = ooc.folder_labels(images)     # numbers of labels.categories"]
-    if count >= _FEWEST_TO_SPLIT:
-        made.append(f"train, val, test = {dataset}.split(0.6, 0.2, 0.2, stratify=labels)")
-        dataset, count = "train", len(labels.split(0.6, 0.2, 0.2, stratify=labels)[0])
+    if len({*folders} if options else folders) >= _FEWEST_TO_SPLIT:
+        words = "stratify=labels"
+        if options:
+            made.append("folders = [os.path.dirname(path) for path in images.parts.names]")
+            words = "by=folders, stratify=labels"
+        made.append(f"train, val, test = {dataset}.split(0.6, 0.2, 0.2, {words})")
+        dataset, count = "train", len(labels.split(0.6, 0.2, 0.2, stratify=labels, **options)[0])
     rows = min(BATCH_SIZE, count)
     x, y = (replace(view.spec, shape=(rows, *view.spec.shape)) for view in (images, labels))
     return [
