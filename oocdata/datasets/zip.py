@@ -115,8 +115,10 @@ def zip(*datasets: Dataset | Mapping[str, Dataset]) -> Zip:  # noqa: A001  # as 
             "Windows are fewer than rows, and patches more: make the same windows of each part, or "
             "zip the rows that belong to each, repeated for patches: view[np.repeat(rows, 8)]."
         )
-        files = {len(member.storage.parts) for member in members if isinstance(member, View)}
-        if files & set(lengths) - {1}:
+        storages = [member.storage for member in members if isinstance(member, View)]
+        if len(storages) > 1 and all(one.row_files or one.single_rows for one in storages):
+            hint = "To pair files by name, see `ooc.join`: on=(names, names), from `parts.names`."
+        elif {len(one.parts) for one in storages} & set(lengths) - {1}:
             hint = "To make each file one element, open the files with axis=None."
         raise ArgumentError(
             "zipped datasets must have one length, because element i of each goes together; got "

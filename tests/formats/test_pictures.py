@@ -871,6 +871,12 @@ def test_windows_stay_within_a_folder(tmp_path: Path, axis: int | None) -> None:
         ooc.folder_labels(view, level=60)
 
 
+def test_zip_of_unequally_many_files_says_how_to_pair_them(folder: Path) -> None:
+    dogs, cats = (ooc.open(f"{folder}/{name}/*.png") for name in ("dog", "cat"))
+    with pytest.raises(ArgumentError, match=r"one length.* got 12, 5\. To pair files by name, see"):
+        ooc.zip(dogs, cats)
+
+
 def test_files_of_several_rows(tmp_path: Path) -> None:
     for name, rows in {"b": 2, "a": 3}.items():
         (tmp_path / name).mkdir()
