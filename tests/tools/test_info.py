@@ -352,6 +352,30 @@ def test_films_are_folders_of_pictures_below_their_class(tmp_path: Path) -> None
     assert "import os" not in code.splitlines()
 
 
+def test_files_of_several_arrays(tmp_path: Path) -> None:
+    for number in range(12):
+        image = np.full((16, 8), number)
+        np.savez(tmp_path / f"a_{number}.npz", image=image, label=np.int64(number))
+        np.savez(tmp_path / f"b_{number}.npz", x=image, y=np.zeros(3), z=np.zeros(2))
+        steps = 10 + number
+        np.savez(tmp_path / f"c_{number}.npz", obs=np.zeros((steps, 8)), act=np.zeros((steps, 2)))
+    names: dict[str, Any] = {}
+    found = contents(str(tmp_path / "a_*.npz"))
+    exec("\n".join(found.layout.code), names)
+    assert [entry.shape for entry in found.described] == [(12, 16, 8), (12,)]
+    assert len(names["train"]) == 11
+    assert names["x"][:, 0, 0].tolist() == names["y"].tolist()
+    found = contents(str(tmp_path / "b_*.npz"))
+    exec("\n".join(found.layout.code), names)
+    assert {name: rows.shape for name, rows in names["batch"].items()} == {
+        "x": (11, 16, 8), "y": (11, 3), "z": (11, 2),
+    }  # fmt: skip
+    found = contents(str(tmp_path / "c_*.npz"))
+    exec("\n".join(found.layout.code), names)
+    assert len(names["train"]) == round(0.9 * sum(range(10, 22)))
+    assert "obs, act, 10 rows in the first of 12 files; axis=None makes each" in str(found)
+
+
 def test_rows_of_unequal_length(tmp_path: Path) -> None:
     path, rng = tmp_path / "a.h5", np.random.default_rng(0)
     with h5py.File(path, "w") as file:

@@ -205,10 +205,15 @@ def contents(target: Any, key: str | None = None, **arguments: Unpack[OpenArgume
     if layout is not None:
         keys: list[str | None] = [name or None for name in layout.keys]
     elif opening.key is not None or {*opening.arguments} & {*_OF_ONE_ARRAY} or not exists:
-        return Contents(title, (_describe(opening),))
+        layout = _of_several_files(opening)
+        if layout is None:
+            return Contents(title, (_describe(opening),))
+        keys = [*layout.keys]
     else:
         merged, keys = _merged(opening, [name or None for name in list_datasets(path)])
         entries += merged
+    if layout is not None and layout.single_rows:
+        opening = Opening.of(opening, axis=None)
     for name in keys[:_MOST_DESCRIBED]:
         brief = len(keys) > 1 and (layout is None or name != keys[0])
         try:
@@ -229,6 +234,16 @@ def contents(target: Any, key: str | None = None, **arguments: Unpack[OpenArgume
     elif not opening.arguments and all(entry.parts == 1 for entry in described):
         layout = arrays_of_the_same_rows(opening, [entry.key or "" for entry in described])
     return Contents(title, tuple(entries), tuple(keys[_MOST_DESCRIBED:]), layout)
+
+
+def _of_several_files(opening: Opening) -> Layout | None:
+    """Return code for files of several arrays each; None for a target of another kind."""
+    if opening.keywords() or not opening.is_paths or len(paths := opening.paths()) < 2:
+        return None
+    with suppress(SourceError):
+        names = list_datasets(paths[0])
+        return arrays_of_the_same_rows(opening, names) if len(names) > 1 else None
+    return None
 
 
 def _merged(opening: Opening, keys: list[str | None]) -> tuple[list[Description], list[str | None]]:

@@ -12,7 +12,7 @@ import numpy as np
 from oocdata.errors import SourceError
 from oocdata.formats.dimensions import data_variables, packing
 from oocdata.formats.tree import Array
-from oocdata.tools.info.layouts.layout import Layout, lines, listed, listing_of, split
+from oocdata.tools.info.layouts.layout import Layout, Listing, lines, listed, listing_of, split
 from oocdata.tools.opening import Opening
 
 __all__ = ["arrays_of_the_same_rows"]
@@ -37,20 +37,44 @@ _PART_OF = {word: part for part, words in _PARTS.items() for word in words.split
 _Arrays = Mapping[str, Array]
 
 
-def arrays_of_the_same_rows(opening: Opening, names: Sequence[str]) -> Layout | None:
+def arrays_of_the_same_rows(opening: Opening, names: Sequence[str | None]) -> Layout | None:
     """Return code that opens those of the named arrays of a file that have the same rows.
 
     Arrays whose names have the words train and test are parts of a split. Otherwise arrays have the
-    same rows as the largest one if the first axis is as long, and has the same name. None if there
-    are no two such arrays.
+    same rows as the largest one if the first axis is as long, and has the same name. Without two
+    such arrays, each of several files is one element; for a single file the result is None.
     """
     with suppress(SourceError), listing_of(repr(opening.target), opening.paths()) as listing:
-        found = {name.strip("/"): listing.array(name) for name in names}
+        found = {(name or "").strip("/"): listing.array(name or "") for name in names}
         numeric = {name: array for name, array in found.items() if array.is_numeric}
         arrays = {name: numeric[name] for name in data_variables(numeric)}
-        if arrays:
-            return _parts(listing.target, arrays) or _rows(opening, listing.target, arrays)
+        if arrays and listing.files == 1:
+            return _parts(listing.target, arrays) or _rows(opening, listing, arrays)
+        numbers = {
+            name: one
+            for name, one in found.items()
+            if not one.shape and replace(one, shape=(1,)).is_numeric
+        }
+        if not any(one.dimensions for one in arrays.values()):  # else a projection, or the like
+            arrays |= numbers
+        if len(arrays) > 1:
+            return (not numbers and _rows(opening, listing, arrays)) or _samples(listing, arrays)
     return None
+
+
+def _samples(listing: Listing, arrays: _Arrays) -> Layout:
+    """Return code for files of one sample each."""
+    code = f"path = {listing.target}\n"
+    code += f"{listed('names', arrays)}\n" if len(arrays) > 2 else ""
+    code += f"samples = {_together(arrays, 'names', ', axis=None')}\n"
+    code += split("samples", listing.files)
+    return Layout(
+        "A sample per file",
+        f"{listing.files:,} files of {_named(arrays)}",
+        lines(code, _batch(arrays)),
+        (*arrays,),
+        single_rows=True,
+    )
 
 
 def _parts(target: str, arrays: _Arrays) -> Layout | None:
@@ -73,7 +97,7 @@ def _parts(target: str, arrays: _Arrays) -> Layout | None:
     return Layout("Parts of a split", summary, lines("\n".join(code), _batch(train)), (*train,))
 
 
-def _rows(opening: Opening, target: str, arrays: _Arrays) -> Layout | None:
+def _rows(opening: Opening, listing: Listing, arrays: _Arrays) -> Layout | None:
     """Return code for arrays with the rows of the largest one."""
     largest = max(arrays.values(), key=lambda array: array.shape[0] * array.row_bytes)
     axis = largest.shape[0], largest.dimensions[:1]
@@ -81,7 +105,7 @@ def _rows(opening: Opening, target: str, arrays: _Arrays) -> Layout | None:
     count = largest.shape[0]
     if len(same) < 2 or count < _FEWEST_ROWS:
         return None
-    code, batch = f"path = {target}\n", _batch(same)
+    code, batch = f"path = {listing.target}\n", _batch(same)
     code += f"{listed('names', same)}\n" if len(same) > 2 else ""
     fields = len({(array.shape, array.dimensions) for array in same.values()}) == 1
     if fields and len(largest.dimensions) > 2:
@@ -97,8 +121,9 @@ def _rows(opening: Opening, target: str, arrays: _Arrays) -> Layout | None:
         code += split(_together(same), count, ", stratify=labels")
     else:
         code += split(_together(same, "names"), count)
-    names = ", ".join(same) if len(same) <= _MOST_NAMED else f"{len(same)} arrays"
-    summary = f"{names}, {count:,} rows"
+    summary = f"{_named(same)}, {count:,} rows"
+    if listing.files > 1:
+        summary += f" in the first of {listing.files:,} files; axis=None makes each file one row"
     return Layout("Arrays of the same rows", summary, lines(code, batch), (*same,))
 
 
@@ -113,12 +138,16 @@ def _are_sorted(opening: Opening, labels: str) -> bool:
     return bool(changes == len(counts) - 1 > 0 and counts.min() >= _FEWEST_OF_A_CLASS)
 
 
-def _together(arrays: _Arrays, names: str = "") -> str:
+def _named(arrays: _Arrays) -> str:
+    return ", ".join(arrays) if len(arrays) <= _MOST_NAMED else f"{len(arrays)} arrays"
+
+
+def _together(arrays: _Arrays, names: str = "", more: str = "") -> str:
     """Return the code of one array, of a pair with the larger rows first, or of a dict of more."""
-    decode = ", decode=True" if _is_packed(arrays) else ""
-    opened = [f"ooc.open(path, {name!r}{decode})" for name in _by_size(arrays)]
+    more += ", decode=True" if _is_packed(arrays) else ""
+    opened = [f"ooc.open(path, {name!r}{more})" for name in _by_size(arrays)]
     if len(arrays) > 2:
-        return f"ooc.zip({{name: ooc.open(path, name{decode}) for name in {names or [*arrays]}}})"
+        return f"ooc.zip({{name: ooc.open(path, name{more}) for name in {names or [*arrays]}}})"
     return opened[0] if len(opened) == 1 else f"ooc.zip({', '.join(opened)})"
 
 
