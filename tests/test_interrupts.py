@@ -116,15 +116,16 @@ def test_reading_goes_on_after_the_main_thread(write: Any, tmp_path: Path) -> No
 
 
 EXIT = """
-import _thread, threading, time
+import _thread, sys, threading, time
 from oocdata import threads
-begun, usual = threading.Event(), threading._start_new_thread
-def late(*arguments):
+name = "_start_joinable_thread" if sys.version_info >= (3, 13) else "_start_new_thread"
+begun, usual = threading.Event(), getattr(threading, name)
+def late(*arguments, **options):
     begun.set()
     while not threads._exiting:
         time.sleep(0.001)
-    return usual(*arguments)
-threading._start_new_thread = late
+    return usual(*arguments, **options)
+setattr(threading, name, late)
 _thread.start_new_thread(threads.Threads(2, "test").put, (print,))
 begun.wait()
 """

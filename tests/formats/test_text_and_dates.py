@@ -232,7 +232,7 @@ def test_dates_in_zarr(tmp_path: Path, version: Any, dtype: str, options: dict[s
     """As anemoi writes them. The third chunk is absent: the fill value, which is NaT."""
     dates = DATES.astype(f"M8[{np.datetime_data(dtype)[0]}]").astype("i8").view(dtype[1:])
     dates = dates.astype(dtype)
-    dates[4:6] = np.datetime64("NaT") if dtype[1] == "M" else np.timedelta64("NaT")
+    dates[4:6] = np.array("NaT", dtype)
     array = zarr.create_array(
         tmp_path / "a.zarr", shape=9, dtype=dates.dtype, zarr_format=version,
         dimension_names=("time",) if version == 3 else None,

@@ -535,7 +535,7 @@ _TYPES_V3: dict[str, Any] = {
         (1.5, "int8 complex64 complex128 null_terminated_bytes fixed_length_utf32 structured"),
         ("AAAA", "float32 structured"),
         ("é", "null_terminated_bytes float64"),
-        ({}, "float32 string null_terminated_bytes fixed_length_utf32 structured"),
+        ({}, "float32 string null_terminated_bytes fixed_length_utf32"),
     ],
     ids=str,
 )
