@@ -15,6 +15,7 @@
     ├── WorkerError (RuntimeError)            a worker process ended, or hung, before it was done
     ├── MissingChunkWarning (UserWarning)     absent Zarr chunks are read as the fill value
     ├── MissingPartnerWarning (UserWarning)   a join leaves out elements that have no partner
+    ├── FileBorderWarning (UserWarning)       windows cross from one file into the next
     ├── CacheFolderWarning (UserWarning)      the cache folder can't be written any more
     └── SourceError (OSError)                 stored data cannot be delivered
         ├── MissingFileError (FileNotFoundError)
@@ -49,6 +50,7 @@ from typing import Any, NoReturn, TypeVar
 __all__ = [
     "ArgumentError", "CacheFolderWarning", "ChecksumError",
     "DamagedChunkError", "DatasetGoneError", "DescriptionError", "EmptyError", "ExternalDataError",
+    "FileBorderWarning",
     "ManifestError", "MapError", "MismatchedPartsError", "MissingChunkError", "MissingChunkWarning",
     "MissingDependencyError", "MissingFileError", "MissingKeyError", "MissingPartnerWarning",
     "OocdataError", "PositionError", "RestoreError", "ServiceError", "SeveralDatasetsError",
@@ -192,6 +194,10 @@ class MissingChunkWarning(OocdataError, UserWarning):  # noqa: N818  # a warning
 
 class MissingPartnerWarning(OocdataError, UserWarning):  # noqa: N818  # a warning, no error
     """A join leaves out elements that have no partner; the message gives their number."""
+
+
+class FileBorderWarning(OocdataError, UserWarning):  # noqa: N818  # a warning, no error
+    """Windows cross from one file into the next, because `episodes` does not say otherwise."""
 
 
 class CacheFolderWarning(OocdataError, UserWarning):  # noqa: N818  # a warning, no error

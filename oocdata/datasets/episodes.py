@@ -20,7 +20,7 @@ from oocdata.threads import cached_property
 if TYPE_CHECKING:
     from oocdata.datasets.array_rows import ArrayRows
 
-__all__ = ["Episodes", "episodes_of", "given_episodes", "part_episodes"]
+__all__ = ["Episodes", "crosses_files", "episodes_of", "given_episodes", "part_episodes"]
 
 _WORDS = ("parts", "files", "folders", "none")
 
@@ -91,13 +91,23 @@ def episodes_of(view: ArrayRows, given: ArrayLike | str | None) -> Episodes:
     if len(lengths) > 1:
         starts = range(0, prod(lengths), max(1, lengths[-1]))
         return episodes.cut_by(part_episodes(starts, view.rows))
-    if given is None and (storage.row_files or storage.single_rows):
-        word = "folders"
-    elif given is None and storage.episodes:
+    if word is None and storage.episodes:
         word = "parts"
+    elif given is None and (storage.row_files or storage.single_rows):
+        word = "folders"
     if word in ("parts", "files", "folders"):
         return episodes.cut_by(part_episodes(_part_starts(view, word), view.rows))
     return episodes
+
+
+def crosses_files(view: ArrayRows) -> bool:
+    """Return whether the view's default episodes continue from one file into the next."""
+    storage = view.storage
+    if len(view.grid) > 1 or len(storage.part_names) < 2 or storage.single_rows:
+        return False
+    files = part_episodes(_part_starts(view, "files"), view.rows)
+    cut = view.default_episodes.cut_by(files)
+    return len(cut.lengths) > len(view.default_episodes.lengths)
 
 
 def _part_starts(view: ArrayRows, unit: str) -> Sequence[int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from oocdata import registry
 from oocdata.box import Ints
 from oocdata.datasets.dataset import Dataset
-from oocdata.datasets.episodes import episodes_of
+from oocdata.datasets.episodes import crosses_files, episodes_of
 from oocdata.datasets.ids import as_ids, as_ticks
 from oocdata.datasets.offsets import (
     LARGEST_OFFSET,
@@ -27,7 +29,7 @@ from oocdata.datasets.spec import is_column
 from oocdata.datasets.view import View
 from oocdata.datasets.window_arrays import WindowArray
 from oocdata.datasets.windows import Windows
-from oocdata.errors import ArgumentError, EmptyError
+from oocdata.errors import ArgumentError, EmptyError, FileBorderWarning
 from oocdata.index import as_array, as_count, as_flag
 
 __all__ = ["episodes", "windows", "windows_of_view"]
@@ -139,7 +141,22 @@ def windows(
             f"episode has {found.longest}. Ask for fewer `inputs` and `targets`, a smaller "
             "`stride` or `horizon`; or repeat rows at the edges, `pad=True`."
         )
+    if episodes is None and found.span > 1 and any(map(crosses_files, views)):
+        warnings.warn(
+            "windows cross from one file into the next: files of a list are taken for one series. "
+            "Pass episodes='files' if each file is a series, or episodes='none' if they are one.",
+            FileBorderWarning,
+            stacklevel=_level_of_caller(),
+        )
     return replace(found, chosen=range(number))
+
+
+def _level_of_caller() -> int:
+    """Return how many calls lie between the function that calls this one and the user's code."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals["__name__"].startswith("oocdata."):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def windows_of_view(

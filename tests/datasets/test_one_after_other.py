@@ -43,8 +43,11 @@ ORACLES: dict[str, Any] = {
     "rows": (lambda v: v, lambda a: [a]),
     "cut": (lambda v: v[:, 1, ::-2], lambda a: [a[:, 1, ::-2]]),
     "astype": (lambda v: v.astype("f8").transpose(1, 0), lambda a: [a.transpose(0, 2, 1)]),
-    "windows": (lambda v: v.windows(3, 1), lambda a: [windows(a[:-1], 3), a[3:, None]]),
-    "reversed": (lambda v: v[::-1].windows(2), lambda a: [windows(a[::-1], 2)]),
+    "windows": (
+        lambda v: v.windows(3, 1, episodes="none"),
+        lambda a: [windows(a[:-1], 3), a[3:, None]],
+    ),
+    "reversed": (lambda v: v[::-1].windows(2, episodes="none"), lambda a: [windows(a[::-1], 2)]),
     "zip": (lambda v: ooc.zip({"x": v, "y": v[:, 0, 0]}), lambda a: [a, a[:, 0, 0]]),
     "grid": (lambda v: v.patches((3, 4)), lambda a: [grid(a)]),
     "mapped": (lambda v: v.map(twice), lambda a: [a * 2, a[:, 0]]),

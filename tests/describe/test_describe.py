@@ -41,6 +41,8 @@ from oocdata.errors import (
 )
 from oocdata.testing import sample_array
 
+pytestmark = pytest.mark.filterwarnings("ignore::oocdata.errors.FileBorderWarning")
+
 HERE = (__name__,)
 """Decoding may import names of this module."""
 

@@ -210,7 +210,7 @@ def test_files_end_to_end_and_raw(tmp_path: Path) -> None:
     raw = ooc.open(tmp_path / "a.bin", dtype=ROW, shape=(-1,), field="matrix")
     assert_array_equal(np.asarray(files), array["matrix"])
     assert_array_equal(np.asarray(raw), array["matrix"])
-    x, y = files.windows(3, 1).take([2])
+    x, y = files.windows(3, 1, episodes="none").take([2])
     assert_array_equal(x[0], array["matrix"][2:5])
     assert_array_equal(y[0, 0], array["matrix"][5])
 

@@ -32,6 +32,7 @@ from oocdata.errors import (
     ChecksumError,
     DamagedChunkError,
     ExternalDataError,
+    FileBorderWarning,
     MismatchedPartsError,
     MissingChunkError,
     MissingKeyError,
@@ -178,10 +179,17 @@ def test_files_are_one_series_unless_told(tmp_path: Path) -> None:
     for number in range(3):
         np.save(tmp_path / f"run_{number}.npy", WHOLE[number * 10 : (number + 1) * 10])
     view = ooc.open(tmp_path / "run_*.npy")
-    assert len(view.windows(2)) == 29
+    twice = {"a": (view, 2), "b": (view, 1)}
+    for crossing in (lambda: view.windows(2), view.next_frame, lambda: ooc.windows(twice)):
+        with pytest.warns(FileBorderWarning, match="from one file into the next") as caught:
+            assert len(crossing()) == 29
+        assert [warning.filename for warning in caught] == [__file__]
+    assert len(view.windows(2, episodes="none")) == 29
+    assert len(view.windows(1)) == len(view.windows(1, episodes=[3, 27])) == 30
+    assert len(view[10:20].windows(2)) == 9
     assert len(view.windows(2, episodes="files")) == len(view.windows(2, episodes="parts")) == 27
     assert_array_equal(np.asarray(view.named(["run_2"])), WHOLE[20:30])
-    with pytest.raises(ArgumentError, match="one of the words 'parts', 'files' and 'none'"):
+    with pytest.raises(ArgumentError, match="one of the words 'parts', 'files', 'folders'"):
         view.windows(2, episodes="part")
 
 
