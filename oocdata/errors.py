@@ -15,7 +15,8 @@
     ├── WorkerError (RuntimeError)            a worker process ended, or hung, before it was done
     ├── MissingChunkWarning (UserWarning)     absent Zarr chunks are read as the fill value
     ├── MissingPartnerWarning (UserWarning)   a join leaves out elements that have no partner
-    ├── FileBorderWarning (UserWarning)       windows cross from one file into the next
+    ├── PairingWarning (UserWarning)          files zipped by place do not belong together by name
+    ├── PartBorderWarning (UserWarning)       windows cross from one file or array into the next
     ├── CacheFolderWarning (UserWarning)      the cache folder can't be written any more
     └── SourceError (OSError)                 stored data cannot be delivered
         ├── MissingFileError (FileNotFoundError)
@@ -48,14 +49,13 @@ from itertools import islice
 from typing import Any, NoReturn, TypeVar
 
 __all__ = [
-    "ArgumentError", "CacheFolderWarning", "ChecksumError",
-    "DamagedChunkError", "DatasetGoneError", "DescriptionError", "EmptyError", "ExternalDataError",
-    "FileBorderWarning",
-    "ManifestError", "MapError", "MismatchedPartsError", "MissingChunkError", "MissingChunkWarning",
-    "MissingDependencyError", "MissingFileError", "MissingKeyError", "MissingPartnerWarning",
-    "OocdataError", "PositionError", "RestoreError", "ServiceError", "SeveralDatasetsError",
-    "SourceError", "TrailingBytesError", "TruncatedFileError", "UnknownFormatError",
-    "UnsupportedDtypeError", "WorkerError",
+    "ArgumentError", "CacheFolderWarning", "ChecksumError", "DamagedChunkError", "DatasetGoneError",
+    "DescriptionError", "EmptyError", "ExternalDataError", "ManifestError", "MapError",
+    "MismatchedPartsError", "MissingChunkError", "MissingChunkWarning", "MissingDependencyError",
+    "MissingFileError", "MissingKeyError", "MissingPartnerWarning", "OocdataError",
+    "PairingWarning", "PartBorderWarning", "PositionError", "RestoreError", "ServiceError",
+    "SeveralDatasetsError", "SourceError", "TrailingBytesError", "TruncatedFileError",
+    "UnknownFormatError", "UnsupportedDtypeError", "WorkerError",
 ]  # fmt: skip
 
 _Class = TypeVar("_Class", bound=type)
@@ -196,8 +196,12 @@ class MissingPartnerWarning(OocdataError, UserWarning):  # noqa: N818  # a warni
     """A join leaves out elements that have no partner; the message gives their number."""
 
 
-class FileBorderWarning(OocdataError, UserWarning):  # noqa: N818  # a warning, no error
-    """Windows cross from one file into the next, because `episodes` does not say otherwise."""
+class PairingWarning(OocdataError, UserWarning):  # noqa: N818  # a warning, no error
+    """Files that are zipped by their places have numbers in their names that do not fit."""
+
+
+class PartBorderWarning(OocdataError, UserWarning):  # noqa: N818  # a warning, no error
+    """Windows cross from one file or array into the next, as if a list of them were one series."""
 
 
 class CacheFolderWarning(OocdataError, UserWarning):  # noqa: N818  # a warning, no error

@@ -298,7 +298,9 @@ class Compositions(Chains):
         return reading
 
 
-pytestmark = pytest.mark.filterwarnings("ignore::oocdata.errors.MissingChunkWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::oocdata.errors.MissingChunkWarning", "ignore::oocdata.errors.PartBorderWarning"
+)
 
 
 def test_compositions() -> None:

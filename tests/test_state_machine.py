@@ -755,7 +755,8 @@ class ChainsOfAll(Chains):
 
 pytestmark = pytest.mark.filterwarnings(
     # Of chunks that hold nothing but the fill value.
-    "ignore::oocdata.errors.MissingChunkWarning"
+    "ignore::oocdata.errors.MissingChunkWarning",
+    "ignore::oocdata.errors.PartBorderWarning",
 )
 
 

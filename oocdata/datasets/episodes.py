@@ -20,7 +20,14 @@ from oocdata.threads import cached_property
 if TYPE_CHECKING:
     from oocdata.datasets.array_rows import ArrayRows
 
-__all__ = ["Episodes", "crosses_files", "episodes_of", "given_episodes", "part_episodes"]
+__all__ = [
+    "Episodes",
+    "crosses_parts",
+    "episodes_of",
+    "given_episodes",
+    "likely_episodes",
+    "part_episodes",
+]
 
 _WORDS = ("parts", "files", "folders", "none")
 
@@ -100,14 +107,26 @@ def episodes_of(view: ArrayRows, given: ArrayLike | str | None) -> Episodes:
     return episodes
 
 
-def crosses_files(view: ArrayRows) -> bool:
-    """Return whether the view's default episodes continue from one file into the next."""
+def crosses_parts(view: ArrayRows) -> bool:
+    """Return whether the view's default episodes continue from one part into the next."""
     storage = view.storage
-    if len(view.grid) > 1 or len(storage.part_names) < 2 or storage.single_rows:
+    if len(view.grid) > 1 or len(storage.parts) < 2 or storage.single_rows:
         return False
-    files = part_episodes(_part_starts(view, "files"), view.rows)
-    cut = view.default_episodes.cut_by(files)
+    parts = part_episodes(_part_starts(view, "parts"), view.rows)
+    cut = view.default_episodes.cut_by(parts)
     return len(cut.lengths) > len(view.default_episodes.lengths)
+
+
+def likely_episodes(view: ArrayRows, rows: int) -> str | None:
+    """Return an argument `episodes` for windows of so many rows, if all that is known is the files.
+
+    Each file, or array, is a series if a window fits into one; None if the default crosses none.
+    """
+    if not crosses_parts(view):
+        return None
+    if episodes_of(view, "parts").lengths.max(initial=0) < rows:
+        return "none"
+    return "files" if all(path for path, _ in view.storage.part_names) else "parts"
 
 
 def _part_starts(view: ArrayRows, unit: str) -> Sequence[int]:

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from oocdata import registry
 from oocdata.box import Ints
 from oocdata.datasets.dataset import Dataset
-from oocdata.datasets.episodes import crosses_files, episodes_of
+from oocdata.datasets.episodes import crosses_parts, episodes_of
 from oocdata.datasets.ids import as_ids, as_ticks
 from oocdata.datasets.offsets import (
     LARGEST_OFFSET,
@@ -29,7 +29,7 @@ from oocdata.datasets.spec import is_column
 from oocdata.datasets.view import View
 from oocdata.datasets.window_arrays import WindowArray
 from oocdata.datasets.windows import Windows
-from oocdata.errors import ArgumentError, EmptyError, FileBorderWarning
+from oocdata.errors import ArgumentError, EmptyError, PartBorderWarning
 from oocdata.index import as_array, as_count, as_flag
 
 __all__ = ["episodes", "windows", "windows_of_view"]
@@ -64,7 +64,8 @@ def windows(
     episodes : array_like of int, str, or dict, optional
         As for `View.windows`; a dict has the episodes of each array by its name. All arrays must
         have equally many episodes, of equal lengths; some may be one row longer, e.g. states
-        compared to the actions between them.
+        compared to the actions between them. By default an array without episodes takes those of
+        another one that has as many rows.
     pad : bool
         Make an element for each row (each `shift`-th row) that all arrays have. Rows outside the
         episode repeat its first or last row.
@@ -141,11 +142,11 @@ def windows(
             f"episode has {found.longest}. Ask for fewer `inputs` and `targets`, a smaller "
             "`stride` or `horizon`; or repeat rows at the edges, `pad=True`."
         )
-    if episodes is None and found.span > 1 and any(map(crosses_files, views)):
+    if episodes is None and found.span > 1 and any(map(crosses_parts, views)):
         warnings.warn(
-            "windows cross from one file into the next: files of a list are taken for one series. "
-            "Pass episodes='files' if each file is a series, or episodes='none' if they are one.",
-            FileBorderWarning,
+            "windows cross from one part into the next: files, or arrays, of a list are taken for "
+            "one series. Pass episodes='none' if they are, or episodes='parts' if each is its own.",
+            PartBorderWarning,
             stacklevel=_level_of_caller(),
         )
     return replace(found, chosen=range(number))

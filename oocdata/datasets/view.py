@@ -514,8 +514,8 @@ class View(ArrayRows):
             each file of a list or glob. "files": each file is an episode. "folders": the files of a
             folder are an episode. "none": only outer sample axes separate episodes. By default the
             datasets of several keys are episodes; so are the folders of pictures, and of files
-            opened with ``axis=None``; and any other list of files is one series, which a warning
-            says.
+            opened with ``axis=None``; and any other list of files or arrays is one series, which a
+            warning says.
         pad : bool
             Make a window for each row (each `shift`-th row), also near the ends of an episode.
             Inputs and targets are then relative to that row: a number of inputs starts at the row,
@@ -536,8 +536,8 @@ class View(ArrayRows):
             If no window fits.
         oocdata.errors.ArgumentError
             If an argument is invalid, or the episodes do not match the rows.
-        oocdata.errors.FileBorderWarning
-            If windows cross from one file into the next, and `episodes` is not given.
+        oocdata.errors.PartBorderWarning
+            If windows cross from one file or array into the next, and `episodes` is not given.
 
         Examples
         --------

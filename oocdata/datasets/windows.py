@@ -19,6 +19,7 @@ from oocdata.blocks import ADDRESSABLE, AnyBlocks, Blocks, blocks_from_ids
 from oocdata.box import Ints
 from oocdata.datasets.array_rows import MOST_IDS
 from oocdata.datasets.dataset import Dataset, Draw
+from oocdata.datasets.episodes import Episodes
 from oocdata.datasets.request import Request
 from oocdata.datasets.shared_rows import StoredRows, check_direction, stored_rows
 from oocdata.datasets.spec import Spec, leaves, map_tree
@@ -78,10 +79,20 @@ class Windows(Dataset):
 
         def anchor(array: WindowArray) -> AnchoredArray:
             view = self.views[array.view]
-            own = view.default_episodes if array.episodes is None else array.episodes
+            own = self._default_episodes(view) if array.episodes is None else array.episodes
             return AnchoredArray(view, own, array.offsets, array.time_axis, self.pad)
 
         return map_tree(anchor, self.arrays)
+
+    def _default_episodes(self, view: View) -> Episodes:
+        """Return the episodes of a view; of one without, those of another of as many rows.
+
+        So labels of each row need no `episodes` beside the frames of films.
+        """
+        own = view.default_episodes
+        others = [other.default_episodes for other in self.views if len(other) == len(view)]
+        several = [other for other in others if len(other.lengths) > 1]
+        return several[0] if several and len(own.lengths) == 1 else own
 
     @cached_property
     def anchored(self) -> tuple[AnchoredArray, ...]:

@@ -474,7 +474,7 @@ V = ooc.open(np.arange(30))
         (lambda: ooc.windows((V, (1, 0)), V), "`offsets` must be offsets that ascend"),
         (lambda: ooc.windows(V, V[:28]), "those of episode 0 are 30, 28"),
         (
-            lambda: ooc.windows(V, ooc.open(np.zeros((5, 6)), axis=(0, 1))),
+            lambda: ooc.windows(V, ooc.open(np.zeros((5, 5)), axis=(0, 1))),
             "equally many episodes.* got 1, 5",
         ),
         (lambda: ooc.windows({"a": V}, episodes={"b": [30]}), r"names of the arrays, \['a'\]"),

@@ -41,7 +41,7 @@ from oocdata.errors import (
 )
 from oocdata.testing import sample_array
 
-pytestmark = pytest.mark.filterwarnings("ignore::oocdata.errors.FileBorderWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::oocdata.errors.PartBorderWarning")
 
 HERE = (__name__,)
 """Decoding may import names of this module."""

@@ -32,10 +32,10 @@ from oocdata.errors import (
     ChecksumError,
     DamagedChunkError,
     ExternalDataError,
-    FileBorderWarning,
     MismatchedPartsError,
     MissingChunkError,
     MissingKeyError,
+    PartBorderWarning,
     RestoreError,
     SeveralDatasetsError,
     SourceError,
@@ -181,10 +181,12 @@ def test_files_are_one_series_unless_told(tmp_path: Path) -> None:
     view = ooc.open(tmp_path / "run_*.npy")
     twice = {"a": (view, 2), "b": (view, 1)}
     for crossing in (lambda: view.windows(2), view.next_frame, lambda: ooc.windows(twice)):
-        with pytest.warns(FileBorderWarning, match="from one file into the next") as caught:
+        with pytest.warns(PartBorderWarning, match="from one part into the next") as caught:
             assert len(crossing()) == 29
         assert [warning.filename for warning in caught] == [__file__]
     assert len(view.windows(2, episodes="none")) == 29
+    with pytest.warns(PartBorderWarning):
+        ooc.open([WHOLE[:10], WHOLE[10:]]).next_frame()
     assert len(view.windows(1)) == len(view.windows(1, episodes=[3, 27])) == 30
     assert len(view[10:20].windows(2)) == 9
     assert len(view.windows(2, episodes="files")) == len(view.windows(2, episodes="parts")) == 27

@@ -259,6 +259,21 @@ def test_trajectories_are_noticed(
     assert "10 × 12 rows of (9, 9)" in " ".join(said.split())
 
 
+@pytest.mark.parametrize(("rows", "windows"), [(20, "127, 43, 42"), (2, "11, 3, 4")])
+def test_each_of_several_files_is_a_series_if_it_is_long_enough(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    rows: int,
+    windows: str,
+) -> None:
+    monkeypatch.setattr(demo, "_measured", lambda *_: None)
+    for number in range(12):
+        np.save(tmp_path / f"{number}.npy", np.zeros((rows, 9, 9), np.float32))
+    demo.demo_on_file(TINY, Console(), Opening.of(f"{tmp_path}/*.npy"))
+    assert f"the next one: {windows} windows" in " ".join(capsys.readouterr().out.split())
+
+
 @pytest.mark.parametrize(
     "values",
     [

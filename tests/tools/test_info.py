@@ -12,6 +12,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+import xarray
 import zarr
 from typer.testing import CliRunner
 
@@ -374,6 +375,22 @@ def test_files_of_several_arrays(tmp_path: Path) -> None:
     exec("\n".join(found.layout.code), names)
     assert len(names["train"]) == round(0.9 * sum(range(10, 22)))
     assert "obs, act, 10 rows in the first of 12 files; axis=None makes each" in str(found)
+
+
+@pytest.mark.parametrize(("steps", "pairs"), [(1, 7), (6, 40)])
+def test_files_of_variables_over_time(tmp_path: Path, steps: int, pairs: int) -> None:
+    """Files of one step are one series, others one each; the code warns of nothing."""
+    dims = ("time", "lat", "lon")
+    for number in range(8):
+        fields = {name: (dims, np.zeros((steps, 4, 6), "f4")) for name in "uv"}
+        hours = np.arange(steps) + number * steps
+        xarray.Dataset(fields, {"time": hours}).to_netcdf(tmp_path / f"{number}.nc")
+    names: dict[str, Any] = {}
+    exec("\n".join(contents(f"{tmp_path}/*.nc").layout.code), names)
+    assert len(names["pairs"]) == pairs
+    one = contents(f"{tmp_path}/*.nc", "u").described[0].code
+    assert f"next_frame(episodes='{'files' if steps > 1 else 'none'}')" in "\n".join(one)
+    exec("\n".join(one), names)
 
 
 def test_rows_of_unequal_length(tmp_path: Path) -> None:

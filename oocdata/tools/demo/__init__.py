@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from oocdata.advice import size
 from oocdata.axes import row_axes
 from oocdata.blocks import Blocks
+from oocdata.datasets.episodes import likely_episodes
 from oocdata.datasets.open import open as open_view
 from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows
@@ -161,7 +162,8 @@ def demo_on_file(plan: Plan, console: Console, array: Opening) -> Demo:
     array.numbers()
     whole = array.view()
     frames = _middle(whole)
-    parts = frames.windows(_INPUTS, 1).split(0.6, 0.2, 0.2)
+    episodes = likely_episodes(frames, _INPUTS + 1)
+    parts = frames.windows(_INPUTS, 1, episodes=episodes).split(0.6, 0.2, 0.2)
     _show(console, f"{array.name}\n\n{contents(array)}\n")
     counts = ", ".join(f"{len(part):,}" for part in parts)
     text = (

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from oocdata.axes import row_axes, trajectory_axes
-from oocdata.datasets.episodes import crosses_files, episodes_of
+from oocdata.datasets.episodes import likely_episodes
 from oocdata.datasets.labels import folder_labels
 from oocdata.datasets.view import View
 from oocdata.datasets.zip import Zip
@@ -123,12 +123,9 @@ def code_for(opening: Opening, view: View) -> tuple[str, tuple[str, ...]]:
         dataset, view = "train", view.split(0.6, 0.2, 0.2)[0]
     count, batch = len(view), "x"
     if name == "frames" and view.default_episodes.lengths.max(initial=0) > 1:
-        own = ""
-        if crosses_files(view):  # each a series, as far as we know, if it has several rows
-            longest = episodes_of(view, "files").lengths.max(initial=0)
-            own = "files" if longest > 1 else "none"
-        pairs = view.next_frame(episodes=own or None)
-        argument = own and f"episodes={own!r}"
+        own = likely_episodes(view, 2)
+        pairs = view.next_frame(episodes=own)
+        argument = f"episodes={own!r}" if own else ""
         dataset, count, batch = f"{dataset}.next_frame({argument})", len(pairs), "x, y"
     if fields:
         batch, comment = "batch", f"a dict: batch[{fields[0]!r}], …"

@@ -103,7 +103,8 @@ def _rows(opening: Opening, listing: Listing, arrays: _Arrays) -> Layout | None:
     axis = largest.shape[0], largest.dimensions[:1]
     same = {name: one for name, one in arrays.items() if (one.shape[0], one.dimensions[:1]) == axis}
     count = largest.shape[0]
-    if len(same) < 2 or count < _FEWEST_ROWS:
+    dated = len(largest.dimensions) > 2 and listing.files > 1  # a file may be one step
+    if len(same) < 2 or (count < _FEWEST_ROWS and not dated):
         return None
     code, batch = f"path = {listing.target}\n", _batch(same)
     code += f"{listed('names', same)}\n" if len(same) > 2 else ""
@@ -112,7 +113,8 @@ def _rows(opening: Opening, listing: Listing, arrays: _Arrays) -> Layout | None:
         decode = ", decode=True" if _is_packed(same) else ""
         names = "names" if len(same) > 2 else [*same]
         code += f"fields = ooc.stack([ooc.open(path, name{decode}) for name in {names}])\n"
-        code += "pairs = fields.next_frame()\n" + split("pairs", count)
+        series = "" if listing.files == 1 else f"episodes={'files' if count > 1 else 'none'!r}"
+        code += f"pairs = fields.next_frame({series})\n" + split("pairs", count * listing.files)
         batch = "x, y"
     elif len(same) == 2 and _are_sorted(
         opening, labels := min(same, key=lambda name: same[name].row_bytes)
@@ -121,7 +123,7 @@ def _rows(opening: Opening, listing: Listing, arrays: _Arrays) -> Layout | None:
         code += split(_together(same), count, ", stratify=labels")
     else:
         code += split(_together(same, "names"), count)
-    summary = f"{_named(same)}, {count:,} rows"
+    summary = f"{_named(same)}, {count:,} row{'s' * (count > 1)}"
     if listing.files > 1:
         summary += f" in the first of {listing.files:,} files; axis=None makes each file one row"
     return Layout("Arrays of the same rows", summary, lines(code, batch), (*same,))
