@@ -5,6 +5,10 @@ Elements of a zip are tuples or dicts. Elements of a cache were computed once.
 
 from __future__ import annotations
 
+import builtins
+import os
+import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -17,10 +21,12 @@ from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.spec import Batch, Spec, leaves, map_tree
 from oocdata.datasets.view import View
 from oocdata.engines.memory_array import Numbers
-from oocdata.errors import ArgumentError
+from oocdata.errors import ArgumentError, PairingWarning
 from oocdata.threads import cached_property
 
 __all__ = ["Cached", "Zip", "enumerated", "zip"]
+
+_DIGITS = re.compile("[0-9]+")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -83,6 +89,9 @@ def zip(*datasets: Dataset | Mapping[str, Dataset]) -> Zip:  # noqa: A001  # as 
     ------
     oocdata.errors.ArgumentError
         If there are no datasets, or their lengths or several sample axes differ.
+    oocdata.errors.PairingWarning
+        If files of one row each, such as images and masks, have the same numbers in their names for
+        some pairs, and others for the rest: a file may be missing.
 
     Examples
     --------
@@ -124,7 +133,45 @@ def zip(*datasets: Dataset | Mapping[str, Dataset]) -> Zip:  # noqa: A001  # as 
             "zipped datasets must have one length, because element i of each goes together; got "
             f"{', '.join(map(str, lengths))}. {hint}"
         )
+    if (pair := _unlike_files(members)) is not None:
+        warnings.warn(
+            "files are paired by their places in the lists, and the numbers in their names differ "
+            f"for some, e.g. {pair[0]} and {pair[1]}. To pair files by name, see `ooc.join`.",
+            PairingWarning,
+            stacklevel=2,
+        )
     return Zip(parts)
+
+
+def _unlike_files(members: Sequence[Dataset]) -> tuple[str, str] | None:
+    """Return two paired files with other numbers in their names, if most likely one is missing.
+
+    That is if some names have the same numbers, and some others; None if there are no such files.
+    Only for rows in the order of their files: others may be paired at random.
+    """
+    views = [
+        member
+        for member in members
+        if isinstance(member, View)
+        and (member.storage.row_files or member.storage.single_rows)
+        and isinstance(member.rows, range)
+    ]
+    paths = [[path or "" for path, _ in view.parts.where] for view in views]
+    for view, names in builtins.zip(views[1:], paths[1:], strict=True):
+        if not {*names}.isdisjoint(paths[0]):
+            continue
+        pairs = [
+            (paths[0][at], names[to])
+            for at, to in builtins.zip(views[0].parts.numbers, view.parts.numbers, strict=True)
+        ]
+        unlike = [pair for pair in pairs if _numbers_in(pair[0]) != _numbers_in(pair[1])]
+        if 0 < len(unlike) < len(pairs):
+            return unlike[0]
+    return None
+
+
+def _numbers_in(path: str) -> list[int]:
+    return list(map(int, _DIGITS.findall(path.rpartition(os.sep)[2])))
 
 
 def enumerated(dataset: Dataset) -> Zip:

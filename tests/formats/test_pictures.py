@@ -34,6 +34,7 @@ from oocdata.errors import (
     MismatchedPartsError,
     MissingDependencyError,
     MissingFileError,
+    PairingWarning,
     SourceError,
     TruncatedFileError,
     UnknownFormatError,
@@ -858,6 +859,12 @@ def test_windows_stay_within_a_folder(tmp_path: Path, axis: int | None) -> None:
     loader = view.next_frame().batches(4, shuffle=True, seed=1, drop_remainder=False)
     read = [int(n) for x, _ in from_json(as_json(loader)).epoch(0) for n in x[:, 0, 0, 0]]
     assert sorted(read) == [a for a, _ in pairs]
+    x, y = (windows := ooc.windows((view, 2), ooc.folder_labels(view, level=2))).take([0, 6, 7])
+    assert len(windows) == len(pairs)
+    assert x[:, :, 0, 0, 0].tolist() == [[0, 1], [60, 61], [61, 62]]
+    assert y.tolist() == [0, 1, 1]
+    again = from_json(as_json(windows.batches(3)))
+    assert_array_equal(again.batch(2)[0], windows.batches(3).batch(2)[0])
     backwards = view[::-1].next_frame()
     assert [int(x[0, 0, 0]) for x, _ in backwards] == [b for _, b in reversed(pairs)]
     assert len(view.next_frame(episodes="none")) == len(frames) - 1
@@ -875,6 +882,23 @@ def test_zip_of_unequally_many_files_says_how_to_pair_them(folder: Path) -> None
     dogs, cats = (ooc.open(f"{folder}/{name}/*.png") for name in ("dog", "cat"))
     with pytest.raises(ArgumentError, match=r"one length.* got 12, 5\. To pair files by name, see"):
         ooc.zip(dogs, cats)
+
+
+def test_files_paired_by_place_whose_names_do_not_fit(tmp_path: Path) -> None:
+    for folder, missing in {"images": 5, "masks": 7, "again": 5}.items():
+        (tmp_path / folder).mkdir()
+        for number in set(range(1, 13)) - {missing}:
+            Image.new("L", (4, 3)).save(tmp_path / folder / f"img_{number:0{len(folder)}}.png")
+    images = ooc.open(f"{tmp_path}/images/*.png")
+    masks, again = (ooc.open(f"{tmp_path}/{name}/*.png") for name in ("masks", "again"))
+    for pair in ((images, masks), (images[3:], masks[3:])):
+        with pytest.warns(PairingWarning, match=r"img_000006.png and .*img_00005.png") as caught:
+            ooc.zip(*pair)
+        assert caught[0].filename == __file__
+    ooc.zip(images, again)
+    ooc.zip(images[:4], masks[:4])
+    ooc.zip(images[1:], images[:-1])
+    ooc.zip(images[[0, 1, 2]], masks[[0, 4, 5]])  # pairs of the caller's
 
 
 def test_files_of_several_rows(tmp_path: Path) -> None:
