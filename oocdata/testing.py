@@ -1,6 +1,6 @@
-"""Test a third-party source: a conformance class.
+"""Test a source of your own: a conformance class.
 
-Subclass `SourceConformance` once for each backend; NumPy is the oracle.
+Subclass `SourceConformance` once for each source; NumPy is the oracle.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from oocdata.box import Extent, Ints
 from oocdata.datasets.view import View
 from oocdata.engines.cache import cache
 from oocdata.engines.copying import read_to
-from oocdata.engines.source import Source
+from oocdata.engines.source import RowSource, Source
 from oocdata.errors import PositionError
+from oocdata.formats.opening import open_source
 
 __all__ = ["SourceConformance", "boxes_of", "sample_array"]
 
@@ -74,17 +75,25 @@ class SourceConformance:
 
     Examples
     --------
-    >>> class TestMine(SourceConformance):
+    >>> class Rows:
+    ...     def __init__(self, array):
+    ...         self.array, self.shape, self.dtype = array, array.shape, array.dtype
+    ...     def read_rows(self, rows, out):
+    ...         out[:] = self.array[rows]
+    >>> class TestRows(SourceConformance):
     ...     def make(self, folder, array):
-    ...         return RecordingSource(array)
+    ...         return Rows(array)
     """
 
     dtypes: tuple[str, ...] = ("<f4", "<f8", "|u1", "<i2", "|b1", "<c8", "<u8")
     shape: tuple[int, ...] = (23, 3, 5, 4)
 
-    def make(self, folder: Path, array: NDArray[Any]) -> Source:
+    def make(self, folder: Path, array: NDArray[Any]) -> Source | RowSource:
         """Store `array` by other means than oocdata, and return the source that reads it."""
         raise NotImplementedError("a conformance class must define `make`")
+
+    def _open(self, folder: Path, array: NDArray[Any]) -> Source:
+        return open_source(self.make(folder, array))
 
     def read(
         self, source: Source, origins: ArrayLike, extent: Extent, dtype: DTypeLike | None = None
@@ -135,8 +144,7 @@ class SourceConformance:
 
     def test_shape_and_native_dtype(self, tmp_path: Path, stored_dtype: str) -> None:
         array = sample_array(self.shape, stored_dtype)
-        source = self.make(tmp_path, array)
-        assert isinstance(source, Source)
+        source = self._open(tmp_path, array)
         assert source.shape == array.shape
         assert source.dtype == array.dtype.newbyteorder("=")
         assert source.dtype.isnative
@@ -145,7 +153,7 @@ class SourceConformance:
 
     def test_rows_in_any_order(self, tmp_path: Path) -> None:
         array = sample_array(self.shape)
-        source = self.make(tmp_path, array)
+        source = self._open(tmp_path, array)
         orders = [[22, 0, 11], [5, 5, 5], [3, 4, 5, 6], [6, 5, 4], [0, 22, 1, 21, 1, 0]]
         for rows in ([0], [22], [], *orders):
             with _trying(f"rows {rows}"):
@@ -155,14 +163,14 @@ class SourceConformance:
 
     def test_random_boxes(self, tmp_path: Path) -> None:
         array = sample_array((9, 10, 11, 8))
-        source = self.make(tmp_path, array)
+        source = self._open(tmp_path, array)
         for seed in range(12):
             with _trying(f"seed {seed}"):
                 self._check_boxes(source, array, np.random.default_rng(seed))
 
     def test_conversion(self, tmp_path: Path) -> None:
         array = sample_array(self.shape, "<u2")
-        whole = View.of(self.make(tmp_path, array))
+        whole = View.of(self._open(tmp_path, array))
         for dtype in ("f4", "f8", "i8"):
             with _trying(f"as {dtype}"):
                 view = whole.astype(dtype)
@@ -171,7 +179,7 @@ class SourceConformance:
 
     def test_sample_axes(self, tmp_path: Path) -> None:
         array = sample_array(self.shape)
-        source = self.make(tmp_path, array)
+        source = self._open(tmp_path, array)
         for axis in ((0,), (1,), (0, 1), (3, 0), (1, 0, 2)):
             with _trying(f"sample axes {axis}"):
                 view = View.of(source, axis)
@@ -183,24 +191,24 @@ class SourceConformance:
 
     def test_one_dimension(self, tmp_path: Path) -> None:
         array = sample_array((100,), "<i8")
-        source = self.make(tmp_path, array)
+        source = self._open(tmp_path, array)
         found = self.read(source, [[99], [0], [50], [51]], Extent.of((1,)))
         assert_array_equal(found[:, 0], array[[99, 0, 50, 51]])
 
     def test_empty_boxes_read_nothing(self, tmp_path: Path) -> None:
-        source = self.make(tmp_path, sample_array(self.shape))
+        source = self._open(tmp_path, sample_array(self.shape))
         assert self.read(source, [[0, 0, 0, 0]], Extent.of((1, 0, 5, 4))).shape == (1, 1, 0, 5, 4)
 
     def test_pickle(self, tmp_path: Path) -> None:
         array = sample_array(self.shape)
-        source = self.make(tmp_path, array)
+        source = self._open(tmp_path, array)
         View.of(source).take([0])  # an open file must not be pickled
         copy = pickle.loads(pickle.dumps(source))
         assert_array_equal(View.of(copy).take([7, 2]), array[[7, 2]])
 
     def test_threads(self, tmp_path: Path) -> None:
         array = sample_array((64, 8, 8))
-        view = View.of(self.make(tmp_path, array))
+        view = View.of(self._open(tmp_path, array))
         rng = np.random.default_rng(3)
         batches = [rng.integers(0, 64, 16) for _ in range(64)]
         with ThreadPoolExecutor(4) as pool:
@@ -208,7 +216,7 @@ class SourceConformance:
                 assert_array_equal(got, array[rows])
 
     def test_positions_never_wrap(self, tmp_path: Path) -> None:
-        view = View.of(self.make(tmp_path, sample_array(self.shape)))
+        view = View.of(self._open(tmp_path, sample_array(self.shape)))
         for wrong in (23, -24):
             with pytest.raises(PositionError, match="within"):
                 view.take([wrong])

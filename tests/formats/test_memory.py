@@ -29,7 +29,7 @@ from oocdata.engines import memory_array
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.objects import RowReader
 from oocdata.engines.objects import Sliced as SlicedSource
-from oocdata.engines.source import Source
+from oocdata.engines.source import RowSource, Source
 from oocdata.engines.strided import Strided
 from oocdata.errors import ArgumentError, SourceError, UnknownFormatError, UnsupportedDtypeError
 from oocdata.formats.memory import open_array, open_object
@@ -484,8 +484,8 @@ class Rows:
 
 
 class TestRows(SourceConformance):
-    def make(self, folder: Path, array: np.ndarray) -> Source:
-        return RowReader(Rows(array))
+    def make(self, folder: Path, array: np.ndarray) -> RowSource:
+        return Rows(array)
 
 
 def test_whole_rows_are_read_straight_into_the_batch():
