@@ -5,6 +5,8 @@ elements. So a zip or a map defines nothing of this but `_members` and `_with_me
 windows, patches and concatenations are numbered otherwise, and define the others themselves:
 
 ====================  =========================================================================
+`__len__`             the number of elements
+`blocks`              which of them are stored together; see `Dataset.blocks`
 `_select`             the elements at some positions, as a dataset
 `sample_shape`        lengths of the sample axes, if the elements are all along these
 `_select_along`       the elements in a range of positions along one of several sample axes
