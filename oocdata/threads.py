@@ -159,10 +159,11 @@ class Threads:
         That function raises what `work` raised; it can be called once.
         """
         ended: SimpleQueue[Any] = SimpleQueue()
+        waiting = [work]
 
         def task() -> None:
             try:
-                ended.put((work(), None))
+                ended.put((waiting.pop()(), None))  # what `work` refers to is free by then
             except BaseException as error:  # raised in the thread that waits
                 ended.put((None, error))
 

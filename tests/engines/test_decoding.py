@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from queue import SimpleQueue
 
 import pytest
 
 from oocdata.engines.decoding import in_decoding_thread, must_not_wait, run_tasks, scratch
 from oocdata.formats.hdf5.file import hdf5_lock
-from oocdata.threads import cores
+from oocdata.threads import Threads, cores
 
 
 def test_each_task_is_run_once_even_if_some_fail() -> None:
@@ -71,3 +73,29 @@ def test_who_may_be_waited_for_does_not_wait() -> None:
         assert in_decoding_thread(threading.get_ident) == threading.get_ident()
     with hdf5_lock():
         assert in_decoding_thread(threading.get_ident) == threading.get_ident()
+
+
+def test_what_work_refers_to_is_free_once_its_result_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else an array that is gone would keep its chunks in the cache for a moment."""
+    freed = []
+
+    class Work:
+        def __call__(self) -> str:
+            return "done"
+
+    class Queue(SimpleQueue):  # type: ignore[type-arg]
+        def put(self, item: object, *_: object) -> None:
+            if isinstance(item, tuple):  # a result
+                freed.append(gone() is None)
+            super().put(item)
+
+    monkeypatch.setattr("oocdata.threads.SimpleQueue", Queue)
+    threads, work = Threads(1, "test"), Work()
+    gone = weakref.ref(work)
+    result = threads.begin(work)
+    del work
+    assert result() == "done"
+    threads.close()
+    assert freed == [True]
