@@ -72,6 +72,15 @@ def test_boxes_of_chunks(tmp_path: Path, chunk: tuple[int, ...]) -> None:
     check_boxes(in_chunks(tmp_path / "a.bin", array, chunk), array)
 
 
+def test_every_second_chunk_of_length_1(tmp_path: Path) -> None:
+    """In storage, the next of them seems to follow the numbers of the axis before."""
+    array = sample_array((4, 2, 7))
+    extent, origins = Extent((1, 2, 3), (1, 1, 2)), np.array([[3, 0, 0], [0, 0, 2], [1, 0, 1]])
+    out = np.empty((3, 1, 3, 2), array.dtype).transpose(0, 1, 3, 2)
+    in_chunks(tmp_path / "a.bin", array, (4, 2, 1)).read(origins, extent, out)
+    assert_array_equal(out, boxes_of(array, origins, extent))
+
+
 @pytest.fixture
 def requests(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """Record (offset, bytes) of every request to the kernel; io_uring is switched off."""
