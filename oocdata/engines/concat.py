@@ -23,13 +23,7 @@ from oocdata.engines.chunked import Chunked
 from oocdata.engines.copying import read_to
 from oocdata.engines.decoded import Decoded
 from oocdata.engines.many_files import readers_of_several
-from oocdata.engines.ragged import (
-    Runs,
-    affected_rows,
-    read_ragged,
-    run_positions,
-    scatter_runs,
-)
+from oocdata.engines.ragged import Runs, affected_rows, run_positions, scatter_runs
 from oocdata.engines.source import Annotations, Boxes, Source, Storage, WithStorage
 from oocdata.errors import SourceError
 from oocdata.threads import cached_property
@@ -277,8 +271,7 @@ class Concat(WithStorage):
         """Write runs along axis 0 one after the other; see `ragged.read_ragged`."""
         for part, begins, part_starts, counts, targets in self._runs(starts, lengths):
             try:
-                read = partial(read_ragged, part, part_starts, counts)
-                scatter_runs(read, counts, part.dtype, out, targets)
+                scatter_runs(part, part_starts, counts, out, targets)
             except SourceError as error:
                 runs, stops = np.arange(len(counts)), part_starts + counts
                 run = affected_rows(error, runs, part_starts, stops)[0]

@@ -7,7 +7,7 @@ and a method `read_runs`. For other sources, each position of a run is read as a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from math import prod
 from typing import Any, TypeAlias, cast
 
@@ -196,21 +196,15 @@ def copy_runs(
 
 
 def scatter_runs(
-    read: Callable[[NDArray[Any]], None],
-    counts: Ints,
-    dtype: np.dtype[Any],
-    out: NDArray[Any],
-    targets: Ints,
+    source: Source, starts: Ints, counts: Ints, out: NDArray[Any], targets: Ints
 ) -> None:
-    """Read consecutive runs of a dtype, and write each to its position in `out`, converted.
+    """Read runs along axis 0, and write each to its position in `out`, converted.
 
     Parameters
     ----------
-    read : callable
-        Writes all runs, one after the other, to C-contiguous memory.
-    counts, targets : ndarray of int64, shape (n,)
-        Length of each run, and its position in `out`.
-    dtype : numpy.dtype
+    source : Source
+    starts, counts, targets : ndarray of int64, shape (n,)
+        Start and length of each run, and its position in `out`.
     out : ndarray, shape (positions, …)
         C-contiguous.
     """
@@ -218,11 +212,11 @@ def scatter_runs(
     if not len(ends) or not ends[-1]:
         return
     first = int(targets[0])
-    if dtype == out.dtype and (targets - first == ends - counts).all():  # in no other memory
-        read(out[first : first + int(ends[-1])])
+    if source.dtype == out.dtype and (targets - first == ends - counts).all():  # without a copy
+        read_ragged(source, starts, counts, out[first : first + int(ends[-1])])
         return
-    memory = empty((int(ends[-1]), *out.shape[1:]), dtype)
-    read(memory)
+    memory = empty((int(ends[-1]), *out.shape[1:]), source.dtype)
+    read_ragged(source, starts, counts, memory)
     values = as_items(memory.astype(out.dtype, copy=False))
     copy_runs(values, ends - counts, as_items(out), targets, counts)
 

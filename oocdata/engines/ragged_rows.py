@@ -10,7 +10,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -18,13 +17,7 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent, Ints
 from oocdata.engines.concat import Concat
-from oocdata.engines.ragged import (
-    affected_rows,
-    boxes_of_runs,
-    read_bounds,
-    read_ragged,
-    scatter_runs,
-)
+from oocdata.engines.ragged import affected_rows, boxes_of_runs, read_bounds, scatter_runs
 from oocdata.engines.source import Boxes, Source, Storage, WithStorage
 from oocdata.errors import ArgumentError, SourceError
 from oocdata.threads import cached_property
@@ -228,8 +221,7 @@ class RaggedRows(WithStorage, RaggedSource):
     ) -> None:
         """Read a run of each row; see `RaggedSource.read_rows`."""
         try:
-            runs = partial(read_ragged, self.values, starts, counts)
-            scatter_runs(runs, counts, self.dtype, out, targets)
+            scatter_runs(self.values, starts, counts, out, targets)
         except SourceError as error:
             error.set_rows(affected_rows(error, rows, starts, starts + counts))
             raise

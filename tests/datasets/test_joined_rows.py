@@ -370,10 +370,10 @@ def test_rows_are_written_once_where_one_member_gives_all(
 def test_each_row_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     views, rows = ragged_members(tmp_path)
     whole = ooc.concat(labelled(views[:2]))
-    calls, usual = [], ragged_rows.read_ragged
+    calls, usual = [], ragged_rows.scatter_runs
     monkeypatch.setattr(
         ragged_rows,
-        "read_ragged",
+        "scatter_runs",
         lambda source, starts, *others: (calls.append(len(starts)), usual(source, starts, *others)),
     )
     same(whole.take([5, 93, 7, 92, 8])["x"], [5, 93, 7, 92, 8], rows)

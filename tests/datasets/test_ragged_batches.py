@@ -132,10 +132,10 @@ def test_each_chunk_is_decoded_once_a_batch() -> None:
 
 
 def test_rows_of_a_run_are_one_read(rows: ooc.Ragged, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls, usual = [], ragged_rows.read_ragged
+    calls, usual = [], ragged_rows.scatter_runs
     monkeypatch.setattr(
         ragged_rows,
-        "read_ragged",
+        "scatter_runs",
         lambda source, starts, *others: (calls.append(len(starts)), usual(source, starts, *others)),
     )
     rows.batches(16).read(Run(epoch=0, start=0, stop=4))
