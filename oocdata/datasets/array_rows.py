@@ -235,8 +235,6 @@ def _positions_per_chunk(places: range, chunk: int) -> tuple[int, int]:
     >>> _positions_per_chunk(range(3, 20), 8), _positions_per_chunk(range(19, -1, -2), 8)
     ((8, 5), (4, 2))
     """
-    if len(places) == 0:
-        return 1, 1
     step, within = places.step, places.start % chunk
     left = (within if step < 0 else chunk - 1 - within) // abs(step) + 1
     length = max(1, chunk // abs(step))

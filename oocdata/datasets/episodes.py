@@ -50,8 +50,6 @@ class Episodes(Described):
 
     def cut_by(self, others: Episodes) -> Episodes:
         """Return the runs, split wherever a run of `others` starts."""
-        if not len(self.starts) or not len(others.starts):
-            return self
         starts = np.sort(np.concatenate((self.starts, others.starts)))  # union1d: 5 times as long
         starts = starts[np.diff(starts, prepend=-1) > 0]
         return Episodes(np.diff(np.append(starts, self.lengths.sum())))

@@ -78,9 +78,7 @@ class StoredRows:
         places = np.repeat(places, numbers.size // max(1, len(numbers)))
         order = np.argsort(numbers, axis=None, kind="stable")
         rows, places = numbers.ravel()[order], places[order]
-        begins = np.flatnonzero(np.diff(rows, prepend=rows[:1] - 1))
-        if not len(rows):
-            return rows, places, places
+        begins = np.flatnonzero(np.diff(rows, prepend=rows[0] - 1))
         first, last = (reduce.reduceat(places, begins) for reduce in (np.minimum, np.maximum))
         return rows[begins], first, last
 
