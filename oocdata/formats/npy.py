@@ -33,7 +33,7 @@ from oocdata.errors import (
 from oocdata.formats.paths import file_of, open_stream, store_error_in, version_of
 from oocdata.index import as_count
 
-__all__ = ["as_fields", "open_npy", "open_raw", "read_header", "strided"]
+__all__ = ["as_fields", "open_contiguous", "open_npy", "open_raw", "read_header"]
 
 _LONGEST_HEADER = 10_000
 """Bytes of a header that NumPy parses by default (``max_header_size``)."""
@@ -63,7 +63,7 @@ def open_npy(
         stored, reopen["dtype"] = small_float, small_float.name
     storage = Storage(".npy", version.path, opened=reopen)
     nbytes = version.nbytes - offset
-    return strided(version, shape, stored, fortran, offset, nbytes, axis, storage, whole)
+    return open_contiguous(version, shape, stored, fortran, offset, nbytes, axis, storage, whole)
 
 
 def _dtype_of(dtype: Any) -> np.dtype[Any]:
@@ -114,7 +114,9 @@ def open_raw(
         "dtype": dtypes.described_dtype(stored),
     }
     storage = Storage("raw", version.path, opened=reopen)
-    return strided(version, tuple(lengths), stored, False, start, nbytes, axis, storage, whole)
+    return open_contiguous(
+        version, tuple(lengths), stored, False, start, nbytes, axis, storage, whole
+    )
 
 
 def as_fields(dtype: Any) -> Any:
@@ -166,7 +168,7 @@ def _parsed(length: bytes, text: bytes) -> tuple[tuple[int, ...], bool, np.dtype
     return read(BytesIO(length + text))
 
 
-def strided(
+def open_contiguous(
     version: Version,
     shape: tuple[int, ...],
     dtype: np.dtype[Any],

@@ -13,7 +13,7 @@ from oocdata.engines.files import FileVersion, Version
 from oocdata.engines.source import Source, Storage
 from oocdata.errors import UnknownFormatError, error_location
 from oocdata.formats.compressed import unpacked
-from oocdata.formats.npy import open_npy, read_header, strided
+from oocdata.formats.npy import open_contiguous, open_npy, read_header
 from oocdata.formats.paths import open_stream, store_error_in
 from oocdata.formats.tree import Array, Tree
 
@@ -81,7 +81,7 @@ class NpzTree(Tree):
         nbytes = min(member.file_size, version.nbytes - start) - (offset - start)
         reopen = {"target": version.path, "key": name}
         storage = Storage(".npz (stored)", version.path, name, opened=reopen)
-        return strided(version, shape, dtype, fortran, offset, nbytes, axis, storage)
+        return open_contiguous(version, shape, dtype, fortran, offset, nbytes, axis, storage)
 
 
 def _unpacked(member: zipfile.ZipInfo, version: Version, name: str, axis: int | str) -> Source:
