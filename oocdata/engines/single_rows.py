@@ -102,7 +102,7 @@ class _SingleRowChunks:
 
     def read_chunks(self, places: Ints, outs: Sequence[NDArray[Any]]) -> None:
         try:
-            self.reader.read_chunks(places[:, 1:], [out[0] for out in outs])
+            self.reader.read_chunks(places[:, 1:], [out[0, ...] for out in outs])
         except SourceError as error:
             error.count = None
             error.set_rows([0])

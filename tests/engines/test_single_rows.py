@@ -6,6 +6,7 @@ import os
 import resource
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from oocdata.describe import as_json, from_json
 from oocdata.engines import many_files
 from oocdata.engines.single_rows import single_row
 from oocdata.engines.source import Source
-from oocdata.errors import ArgumentError
+from oocdata.errors import ArgumentError, UnsupportedDtypeError
 from oocdata.formats.opening import open_source
 from oocdata.testing import SourceConformance
 
@@ -136,6 +137,46 @@ def test_a_single_number_a_file(tmp_path: Path, kind: str) -> None:
     assert y.tolist() == [3] * 23
 
 
+def zarr_number(path: Path, number: float, **options: Any) -> None:
+    zarr.create_array(path, shape=(), **options)[...] = number
+
+
+def compact_number(path: Path, number: float) -> None:
+    layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    layout.set_layout(h5py.h5d.COMPACT)
+    kind, space = h5py.h5t.IEEE_F32BE, h5py.h5s.create(h5py.h5s.SCALAR)
+    with h5py.File(path, "w") as file:
+        h5py.Dataset(h5py.h5d.create(file.id, b"x", kind, space, layout))[()] = number
+
+
+def twelve_bit_number(path: Path, number: float) -> None:
+    kind = h5py.h5t.STD_I16LE.copy()
+    kind.set_precision(12)
+    with h5py.File(path, "w") as file:
+        space = h5py.h5s.create(h5py.h5s.SCALAR)
+        h5py.Dataset(h5py.h5d.create(file.id, b"x", kind, space))[()] = number
+
+
+NUMBERS: dict[str, tuple[str, Callable[[Path, float], None]]] = {
+    "zarr": ("zarr", partial(zarr_number, dtype="<f8")),
+    "big zarr": ("zarr", partial(zarr_number, dtype=">i2")),
+    "plain zarr": ("zarr", partial(zarr_number, dtype="f4", compressors=None)),
+    "zarr v2": ("zarr", partial(zarr_number, dtype="f4", zarr_format=2)),
+    "compact": ("h5", compact_number), "12 bits": ("h5", twelve_bit_number),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", NUMBERS)
+def test_a_number_that_must_be_decoded(tmp_path: Path, kind: str) -> None:
+    suffix, write = NUMBERS[kind]
+    for number in range(5):
+        write(tmp_path / f"{number}.{suffix}", 3 + number)
+    assert ooc.open(tmp_path / f"1.{suffix}", axis=None).take([0, 0, 0]).tolist() == [4] * 3
+    view = ooc.open(tmp_path / f"*.{suffix}", axis=None)
+    assert view.take([4, 0, 2, 2]).tolist() == [7, 3, 5, 5]
+    assert [*view.batches(2)][1].tolist() == [5, 6]
+
+
 def test_datasets_of_a_pattern(tmp_path: Path) -> None:
     for name, first in (("a", 0), ("b", 10)):
         with h5py.File(tmp_path / f"{name}.h5", "w") as file:
@@ -242,6 +283,9 @@ def test_rows_that_cannot_be_one_row(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one\ntwo\n")
     with pytest.raises(ArgumentError, match="`axis` must name"):
         ooc.open(tmp_path / "a.txt", axis=None)
+    zarr_number(tmp_path / "a.zarr", "text", dtype=str)  # type: ignore[arg-type]
+    with pytest.raises(UnsupportedDtypeError, match="got text of varying length"):
+        ooc.open(tmp_path / "a.zarr", axis=None)
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.create_dataset("x", (2,), h5py.vlen_dtype("f4"))[:] = [np.ones(3), np.ones(2)]
     with pytest.raises(ArgumentError, match="`axis` must name"):

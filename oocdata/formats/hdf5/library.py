@@ -85,7 +85,8 @@ class ThroughLibrary(Keyed, Sliced):
 
     def read_slice(self, box: tuple[slice, ...]) -> NDArray[Any]:
         """Return the numbers of a box; errors name its rows."""
-        with reading(self.target, range(box[self.axis].start, box[self.axis].stop)) as dataset:
+        rows = range(box[self.axis].start, box[self.axis].stop) if box else range(1)
+        with reading(self.target, rows) as dataset:
             return _read(dataset, box, self.dtype, self.target.rules.fill)
 
 
@@ -256,7 +257,8 @@ def _read(dataset: Any, box: tuple[slice, ...], dtype: np.dtype[Any], fill: bool
     # a byte swap of integers with padding bits would take the padding for their bits.
     numbers = (np.zeros if fill else np.empty)(counts, dataset.dtype)
     space = dataset.id.get_space()
-    space.select_hyperslab(start, counts)
+    if box:  # a single number has no hyperslab
+        space.select_hyperslab(start, counts)
     dataset.id.read(h5s.create_simple(counts), space, numbers)
     if numbers.dtype == dtype or numbers.dtype.hasobject:
         return numbers

@@ -156,7 +156,7 @@ def chunk_files(reader: ZarrReader) -> ChunkFiles | None:
         return None
     last = max((axis for axis, count in enumerate(metadata.grid) if count > 1), default=0)
     # A position along the last axis that chunks cut must be one run of bytes.
-    if prod(chunk[:last]) > 1 or contiguous_strides(chunk, dtype.itemsize)[last] < _LARGE:
+    if prod(chunk[:last]) > 1 or prod(chunk[last + 1 :]) * dtype.itemsize < _LARGE:
         return None
     how = "each row by its offset in its chunk's file, into the batch"
     described = reader.storage()

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from oocdata.engines.axes import axis_numbers
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.source import Source, Storage
+from oocdata.errors import UnsupportedDtypeError
 from oocdata.formats.codecs import chunk_grid
 from oocdata.formats.patterns import Missing
 from oocdata.formats.zarr.chunk_files import chunk_files
@@ -42,6 +43,10 @@ def open_array(
     ``"error"`` it is an error, at open where a survey is cheap (up to 32,768 stored objects on
     disk), else when it is read. `opened` are the arguments of `oocdata.open` for the storage.
     """
+    if metadata.dtype.kind == "O" and not metadata.shape:
+        raise UnsupportedDtypeError(
+            "elements must be numbers of a fixed size; got text of varying length."
+        )
     described = Storage("Zarr", store.path, key or None, dimensions=metadata.dimensions)
     objects = Objects(store, key, metadata, axis_numbers(axis, len(metadata.shape), described)[0])
     objects.survey(refuse=missing == "error")
