@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import pickle
 import signal
@@ -10,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -21,6 +23,7 @@ from worker_scripts import ended, start
 
 import oocdata as ooc
 from oocdata.datasets.spec import leaves
+from oocdata.describe.functions import constants_read
 from oocdata.engines.buffers import ALIGNMENT, side_by_side
 from oocdata.errors import ArgumentError, DatasetGoneError, MapError, WorkerError
 from oocdata.memory import account
@@ -94,6 +97,68 @@ def test_shards_short_batches_and_starts_in_the_middle(view: ooc.View) -> None:
     alone, loader = view.batches(10, **options), view.batches(10, **options, workers=1)
     assert_same(loader.shard(2, 1).epoch(0, start=97), alone.shard(2, 1).epoch(0, start=97))
     assert list(loader.epoch(0, start=100)) == []
+
+
+MODULE = """
+SIZE, calls = 1, 0
+class Config: ...
+config = Config()
+config.shift = 0
+def scale(x):
+    global calls
+    calls += 1
+    return x * SIZE
+def shift(x):
+    return scale(x) + config.shift
+class Shift:
+    def __call__(self, x):
+        return shift(x)
+    def method(self, x):
+        return self(x)
+class Inherited(Shift): ...
+"""
+
+READ: dict[str, Callable[[Any], Callable[..., Any]]] = {
+    "a function": lambda module: module.shift,
+    "of a closure": lambda module: (lambda fn: lambda x: fn(x))(module.shift),
+    "a partial": lambda module: partial(lambda fn, x: fn(x), module.shift),
+    "an object": lambda module: module.Inherited(),
+    "a method": lambda module: module.Shift().method,
+    "of the script": lambda module: eval("lambda x: own.SIZE + own.shift(x)", {"own": module}),
+}
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    (tmp_path / "functions_of_a_user.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield importlib.import_module("functions_of_a_user")
+    del sys.modules["functions_of_a_user"]
+
+
+def test_a_module_that_the_program_has_changed(view: ooc.View, module: Any, tmp_path: Path) -> None:
+    """A worker process would import it as it was, and give other numbers."""
+    mapped = view.map(module.shift)
+    assert_same(mapped.batches(500, workers=1).epoch(0), mapped.batches(500).epoch(0))
+    assert module.calls
+    module.SIZE = 3
+    message = r"functions_of_a_user\.SIZE is 3, but 1 in a worker process"
+    with pytest.raises(ArgumentError, match=message):
+        mapped.cache(tmp_path / "cache", workers=1)
+    assert_array_equal(mapped.cache(tmp_path / "cache").take([2]), view.take([2]) * 3)
+
+
+@pytest.mark.parametrize("kind", READ)
+def test_constants_that_functions_read(module: Any, kind: str) -> None:
+    fn = READ[kind](module)
+    before = constants_read([fn])
+    for change in ({"SIZE": 2}, {"config": module.Config()}):
+        vars(module).update(change)
+        module.config.shift = 0.5
+        changed = constants_read([fn])
+        assert changed.keys() == before.keys()
+        assert changed != before
+    assert not any("calls" in name for name in before)
 
 
 def test_functions_in_workers(view: ooc.View) -> None:

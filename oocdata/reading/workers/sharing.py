@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from oocdata.describe import as_json, from_json
+from oocdata.describe.functions import constants_read
 from oocdata.engines.buffers import ALIGNMENT
 from oocdata.errors import ArgumentError
 
@@ -73,7 +74,15 @@ def map_loader(memory: Any, lengths: Sequence[int]) -> Loader | Stream:
     for length in lengths:
         views.append(memoryview(memory)[offset : offset + length])
         offset += _aligned(length)
-    text, objects = pickle.loads(views[0], buffers=views[1:])
+    text, objects, constants = pickle.loads(views[0], buffers=views[1:])
+    own = constants_read(objects)
+    for name, value in constants.items():
+        if own.get(name) != value:
+            raise ArgumentError(
+                "`workers` must be 0 where a function reads what the program has changed in a "
+                f"module: {name} is {value}, but {own.get(name)} in a worker process, which "
+                "imports the module anew. Give the value as an argument: functools.partial(fn, …)."
+            )
     return from_json(text, objects=objects)
 
 
@@ -95,7 +104,8 @@ def _pickled(loader: Loader | Stream) -> list[Any]:
     text = as_json(loader, objects=objects)
     buffers: list[pickle.PickleBuffer] = []
     try:
-        return [dumps((text, objects), buffers.append), *(buffer.raw() for buffer in buffers)]
+        parts = text, objects, constants_read(objects)
+        return [dumps(parts, buffers.append), *(buffer.raw() for buffer in buffers)]
     except Exception as error:  # pickling runs code of the objects, which may raise anything
         names = ", ".join(getattr(each, "__qualname__", type(each).__name__) for each in objects)
         raise ArgumentError(
