@@ -269,11 +269,11 @@ class Chunked:
         inside = np.minimum(
             self.chunk_lengths, np.array(self.shape) - places * self.chunk_lengths
         ).tolist()
-        outs = [
-            chunks[slot][tuple(map(slice, lengths))]
-            for slot, lengths in zip(slots, inside, strict=True)
+        # The ellipsis makes a view of a single number too.
+        parts: list[tuple[Any, ...]] = [
+            (slot, *map(slice, lengths), ...) for slot, lengths in zip(slots, inside, strict=True)
         ]
-        self.read_chunks(places, outs)
+        self.read_chunks(places, [chunks[part] for part in parts])
 
     def read_chunks(self, places: Ints, outs: Sequence[NDArray[Any]]) -> None:
         """Decode chunks or blocks, the latter in this thread and in idle decoding threads.
@@ -304,4 +304,4 @@ class Chunked:
 
     def places_of(self, numbers: Ints) -> Ints:
         """Return the places of chunks in the grid."""
-        return numbers[:, None] // self.steps % self._grid
+        return numbers[:, None] // self.steps % np.array(self._grid, np.int64)

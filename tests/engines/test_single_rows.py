@@ -13,6 +13,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+import xarray
 import zarr
 from numpy.testing import assert_array_equal
 
@@ -141,12 +142,12 @@ def zarr_number(path: Path, number: float, **options: Any) -> None:
     zarr.create_array(path, shape=(), **options)[...] = number
 
 
-def compact_number(path: Path, number: float) -> None:
+def write_compact(path: Path, value: Any, kind: Any = h5py.h5t.IEEE_F32BE) -> None:
     layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     layout.set_layout(h5py.h5d.COMPACT)
-    kind, space = h5py.h5t.IEEE_F32BE, h5py.h5s.create(h5py.h5s.SCALAR)
     with h5py.File(path, "w") as file:
-        h5py.Dataset(h5py.h5d.create(file.id, b"x", kind, space, layout))[()] = number
+        space = h5py.h5s.create(h5py.h5s.SCALAR)
+        h5py.Dataset(h5py.h5d.create(file.id, b"x", kind, space, layout))[()] = value
 
 
 def twelve_bit_number(path: Path, number: float) -> None:
@@ -162,7 +163,7 @@ NUMBERS: dict[str, tuple[str, Callable[[Path, float], None]]] = {
     "big zarr": ("zarr", partial(zarr_number, dtype=">i2")),
     "plain zarr": ("zarr", partial(zarr_number, dtype="f4", compressors=None)),
     "zarr v2": ("zarr", partial(zarr_number, dtype="f4", zarr_format=2)),
-    "compact": ("h5", compact_number), "12 bits": ("h5", twelve_bit_number),
+    "compact": ("h5", write_compact), "12 bits": ("h5", twelve_bit_number),
 }  # fmt: skip
 
 
@@ -175,6 +176,35 @@ def test_a_number_that_must_be_decoded(tmp_path: Path, kind: str) -> None:
     view = ooc.open(tmp_path / f"*.{suffix}", axis=None)
     assert view.take([4, 0, 2, 2]).tolist() == [7, 3, 5, 5]
     assert [*view.batches(2)][1].tolist() == [5, 6]
+
+
+PAIR = np.dtype([("a", "<i4"), ("b", ">f8")])
+
+
+def test_a_field_of_a_compound_that_must_be_decoded(tmp_path: Path) -> None:
+    for number in range(3):
+        values = np.array((number, 2.5 + number), PAIR)
+        zarr.create_array(tmp_path / f"{number}.zarr", data=values, zarr_format=2)
+        write_compact(tmp_path / f"{number}.h5", values, h5py.h5t.py_create(PAIR))
+    for suffix in ("zarr", "h5"):
+        one = ooc.open(tmp_path / f"1.{suffix}", axis=None, field="b")
+        assert one.take([0, 0]).tolist() == [3.5, 3.5]
+        view = ooc.open(tmp_path / f"*.{suffix}", axis=None, field="a")
+        assert view.take([2, 0, 1, 1]).tolist() == [2, 0, 1, 1]
+
+
+@pytest.mark.parametrize("engine", ["zarr", "h5netcdf"])
+def test_a_number_of_xarray(tmp_path: Path, engine: Any) -> None:
+    data = xarray.Dataset({"u": (("t", "x"), np.arange(12.0).reshape(6, 2)), "s": ((), 5.0)})
+    if engine == "zarr":
+        data.to_zarr(tmp_path / "a", consolidated=False)
+    else:
+        data.to_netcdf(tmp_path / "a", engine=engine)
+    options = {"consolidated": False} if engine == "zarr" else {}
+    with xarray.open_dataset(tmp_path / "a", engine=engine, **options) as opened:
+        assert ooc.open(opened["s"], axis=None).take([0, 0]).tolist() == [5, 5]
+        picked = ooc.open([opened["u"][row, 1] for row in range(4)], axis=None)
+        assert picked.take([3, 0, 3]).tolist() == [7, 1, 7]
 
 
 def test_datasets_of_a_pattern(tmp_path: Path) -> None:

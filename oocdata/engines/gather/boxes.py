@@ -136,7 +136,7 @@ class _Plan:
 
         Both have shape (boxes, points).
         """
-        numbers, rows = np.zeros((2, 1), np.int64)
+        numbers, rows = np.zeros((2, len(origins) if self.points == 1 else 1), np.int64)
         points: Iterable[Ints] = origins.T
         if self.points > 1:
             begins = origins.T.reshape(len(self.axes), -1, *[1] * len(self.axes))

@@ -196,7 +196,7 @@ def _from_stored(
 ) -> Source | None:
     """Return a source over the stored array; None if the variable must be read by xarray."""
     axes_shown = [axis for axis, places in enumerate(stored.places) if isinstance(places, range)]
-    if len(axes_shown) != variable.ndim:
+    if len(axes_shown) != variable.ndim or not axes_shown:
         return None
     try:
         whole = _open_whole(stored, axes_shown[rows], missing, external)
