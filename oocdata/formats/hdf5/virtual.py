@@ -52,8 +52,8 @@ def inspect_storage(dataset: Any, rules: Rules) -> Stored:
     if elsewhere and not rules.external:
         more = f" and {len(elsewhere) - 1} more" if len(elsewhere) > 1 else ""
         raise ExternalDataError(
-            f"the sources of a virtual dataset must lie in the file itself; {elsewhere[0]!r}{more} "
-            "does not. If you trust the file, pass external=True."
+            "the sources of a virtual dataset must lie in the file itself; these lie in "
+            f"{elsewhere[0]!r}{more}. If you trust the file, pass external=True."
         )
     sources: dict[tuple[str, str], tuple[tuple[int, ...], Stored]] = {}
     """Shape and storage of the sources that have been checked, by path and name."""
