@@ -587,6 +587,9 @@ class Loader(Epochs):
     def to_keras(self) -> keras.utils.PyDataset:
         """Return a ``keras.utils.PyDataset`` of batches, for Keras with any backend.
 
+        Each time Keras begins with the first step is the next epoch, as with `to_tf`. With
+        ``steps_per_epoch``, one ``fit`` continues within an epoch; another ``fit`` begins anew.
+
         Raises
         ------
         oocdata.errors.ArgumentError

@@ -329,7 +329,9 @@ class Stream(Epochs):
         ----------
         steps : int, optional
             Steps of an epoch of ``fit``, which takes the first `steps` batches of new generators.
-            By default all batches, if `generate` was given the length.
+            By default all batches, if `generate` was given the length. With a smaller
+            ``steps_per_epoch``, the generators go on in the next epoch of ``fit``; they are kept if
+            ``fit`` ends before `steps`.
 
         Raises
         ------

@@ -37,7 +37,7 @@ class _OrderedBatches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has
         self._steps = steps
         self._lock = threading.Lock()
         self._ahead: Iterator[Batch] | None = None
-        self._begun = self._in_epoch = False
+        self._begun = self._begins = self._in_epoch = False
         weakref.finalize(self, forget_originals, id(self)).atexit = False
 
     def _refuse(self, value: object) -> None:
@@ -56,7 +56,7 @@ class _OrderedBatches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has
 
     def on_epoch_begin(self) -> None:
         """Note that Keras begins to train or evaluate; called by Keras."""
-        self._begun = self._in_epoch = True
+        self._begun = self._begins = self._in_epoch = True
 
     def __getitem__(self, step: int) -> Batch:
         """Return the batch of a step of the current epoch.
@@ -88,10 +88,10 @@ class _OrderedBatches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has
 class Batches(_OrderedBatches):
     """A loader's batches by step, epoch after epoch.
 
-    Keras looks at the first batches before it trains, and with ``steps_per_epoch`` it continues in
-    the middle of an epoch. So an epoch of the loader counts once Keras has requested all its steps
-    in order, beginning within an epoch of its own; until then, the same steps return the same
-    batches.
+    Keras looks at the first batches before it trains, asks for steps ahead that it may not use, and
+    with ``steps_per_epoch`` it continues in the middle of an epoch. So the next epoch of the loader
+    begins when Keras requests the first step within an epoch of its own, however many steps of the
+    epoch before it has requested.
 
     Examples
     --------
@@ -105,7 +105,8 @@ class Batches(_OrderedBatches):
         super().__init__(loader.dataset, len(loader))
         self.loader = loader
         self.epoch = 0
-        self._next_step = 0
+        """The epoch that begins next."""
+        self._next_step: int | None = None
 
     def on_epoch_end(self) -> None:
         """Note that Keras has ended its epoch; called by Keras."""
@@ -113,32 +114,37 @@ class Batches(_OrderedBatches):
             self._in_epoch, self._ahead = False, None
 
     def _batch(self, step: int) -> Batch:
-        if self._in_epoch and step == 0:  # Keras may also restart an epoch before its end
-            self._next_step, self._ahead = 0, None
-        if step != self._next_step or not (self._in_epoch or step):
+        if step == 0:
+            # Keras does not end an epoch that a callback stops; then it looks at the first batches.
+            self._in_epoch, self._begins = self._in_epoch and self._begins, False
+            self._next_step, self._ahead = 0 if self._in_epoch else None, None
+            self.epoch += self._in_epoch
+        if step != self._next_step:
             if not self._in_epoch:
                 return self.loader.batch(step, self.epoch)
             raise ArgumentError(
                 "`shuffle` must be False in `fit` on a loader's batches: Keras asked for step "
-                f"{step} after {self._next_step} others, and the loader's own order, which is "
+                f"{step} after {self._next_step or 0} others, and the loader's own order, which is "
                 "cheap to read, would be lost. Pass fit(…, shuffle=False); the loader shuffles: "
                 "`batches(…, shuffle=True)`."
             )
         if self._in_epoch:
-            self._ahead = self._ahead or self.loader.epoch(self.epoch, start=step)
+            self._ahead = self._ahead or self.loader.epoch(self.epoch - 1, start=step)
             batch = next(self._ahead)
         else:  # Keras's threads may request steps after an epoch, which must not read ahead
-            batch = self.loader.batch(step, self.epoch)
+            batch = self.loader.batch(step, self.epoch - 1)
         self._next_step += 1
         if self._next_step == len(self):
-            self.epoch, self._next_step, self._ahead = self.epoch + 1, 0, None
+            self._next_step = self._ahead = None
         return batch
 
 
 class StreamBatches(_OrderedBatches):
     """A stream's batches in order, whatever step Keras requests; new generators for each epoch.
 
-    Batches that Keras looks at before it trains are returned again when it does.
+    Batches that Keras looks at before it trains are returned again when it does. With
+    ``steps_per_epoch``, the generators go on in the next epoch of Keras, until they have made as
+    many batches as there are steps here.
 
     Examples
     --------
@@ -159,17 +165,16 @@ class StreamBatches(_OrderedBatches):
         super().__init__(stream.dataset, count)
         self.stream = stream
         self._seen: dict[int, Batch] = {}
-        self._taken = False
+        self._asked: set[int] = set()
+        """Steps of the current pass that Keras has asked for."""
 
     def on_epoch_end(self) -> None:
-        """Note that Keras has ended its epoch; called by Keras."""
-        with self._lock:
-            self._in_epoch = False
-            if self._taken:
-                # TensorFlow never frees this object, so it must not keep generators.
-                self._ahead, self._seen, self._taken = None, {}, False
+        """Note that Keras has ended its epoch, maybe to continue; called by Keras."""
+        self._in_epoch = False
 
     def _batch(self, step: int) -> Batch:
+        if step in self._asked:  # Keras has broken off that pass
+            self._end_pass()
         batch = self._seen.pop(step, None)
         if batch is None:
             self._ahead = self._ahead or iter(self.stream)
@@ -179,8 +184,13 @@ class StreamBatches(_OrderedBatches):
                 f"`steps` must be at most the batches that the generators make; they ended before "
                 f"step {step} of {len(self)}."
             )
-        if self._in_epoch:
-            self._taken = True
+        if self._in_epoch or self._asked:
+            self._asked.add(step)
         else:
             self._seen[step] = batch
+        if len(self._asked) == len(self):
+            self._end_pass()  # TensorFlow never frees this object, so it must not keep generators
         return batch
+
+    def _end_pass(self) -> None:
+        self._ahead, self._seen, self._asked = None, {}, set()

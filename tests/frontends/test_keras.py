@@ -181,6 +181,44 @@ def test_pydataset_continues_in_another_fit() -> None:
     assert elements == expected.ravel().astype(int).tolist()
 
 
+@pytest.mark.parametrize("asked", [4, 7, 11])
+def test_steps_asked_ahead_do_not_choose_the_next_epoch(asked: int) -> None:
+    """A fit that ends within an epoch: how far Keras had asked ahead is a matter of chance."""
+    made = loader()
+    dataset = made.to_keras()
+    dataset.on_epoch_begin()
+    for step in range(4):
+        dataset[step]
+    dataset.on_epoch_end()
+    for step in range(4, asked):  # the threads of Keras's prefetch
+        dataset[step]
+    dataset[0], dataset[1]  # another fit
+    dataset.on_epoch_end()
+    dataset.on_epoch_begin()
+    for step in range(len(made)):
+        np.testing.assert_array_equal(dataset[step][0], made.batch(step, 1)[0])
+
+
+def test_a_pydataset_begins_the_next_epoch_with_each_fit() -> None:
+    """As the dataset of `to_tf` does, also where a `fit` ended within an epoch."""
+    made = loader()
+    dataset = made.to_keras()
+
+    class Stop(keras.callbacks.Callback):  # type: ignore[misc]
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            self.model.stop_training = batch == 2
+
+    steps = []
+    for options in ({"steps_per_epoch": 4}, {"steps_per_epoch": 10}, {"callbacks": [Stop()]}, {}):
+        elements = fit(dataset, **options)
+        steps.append([elements[first : first + 10] for first in range(0, len(elements), 10)])
+    expected = [
+        [made.batch(step, epoch)[0].ravel().astype(int).tolist() for step in range(number)]
+        for epoch, number in enumerate((4, 10, 3, 11))
+    ]
+    assert steps == expected
+
+
 def test_steps_that_keras_shuffles_are_refused() -> None:
     """Shuffled steps would decode a chunk again for each of its rows."""
     with pytest.raises(ArgumentError, match=r"Pass fit\(…, shuffle=False\)"):

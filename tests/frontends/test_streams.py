@@ -142,6 +142,14 @@ def test_keras_gets_the_batches_in_order(shuffle: bool) -> None:
     )
 
 
+@pytest.mark.parametrize(("steps", "epochs"), [(3, 2), (2, 6)])
+def test_keras_takes_parts_of_an_epoch_of_generators(steps: int, epochs: int) -> None:
+    """With `steps_per_epoch`, the generators go on from one epoch of Keras to the next."""
+    batches = ooc.generate(pairs, workers=0, shard=True).batches(10).to_keras(steps=6)
+    elements, _ = fitted(batches, epochs=epochs, steps_per_epoch=steps, shuffle=False)
+    assert elements == [*range(60)] * (steps * epochs // 6)
+
+
 def test_generators_that_end_too_soon() -> None:
     batches = ooc.generate(pairs, workers=0, shard=True).batches(10).to_keras(steps=12)
     with pytest.raises(EmptyError, match="they ended before step 11 of 12"):
