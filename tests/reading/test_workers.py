@@ -511,6 +511,24 @@ class TestScripts:
         assert "True 3 True" in out
         assert "printed in a worker" in out
 
+    def test_functions_of_a_script_in_a_spawned_process(self, tmp_path: Path) -> None:
+        """There multiprocessing names the script `__mp_main__`, which a worker does not import."""
+        script = """
+        import multiprocessing
+        def twice(x): return 2 * x
+        class Scaled:
+            def __call__(self, x): return 3 * twice(x)
+        def train():
+            batches = list(view.map(twice, spec=spec).map(Scaled()).batches(9, workers=1))
+            say(len(batches), (np.concatenate(batches) == 12 * np.asarray(view)).all())
+        if __name__ == "__main__":
+            process = multiprocessing.get_context("spawn").Process(target=train)
+            process.start()
+            process.join()
+        """
+        out, err = ended(start(tmp_path, script))
+        assert (out, err) == ("112 True\n", "")
+
     def test_no_framework_is_loaded_in_a_worker(self, tmp_path: Path) -> None:
         script = """
         import tensorflow, keras

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -94,6 +95,9 @@ def dumps(value: object, buffers: Callable[[pickle.PickleBuffer], Any] | None = 
     """
     import cloudpickle  # not for `import oocdata`: it is slow
 
+    script = sys.modules.get("__mp_main__")
+    if script is not None and script.__name__ == "__mp_main__":  # multiprocessing spawned this
+        cloudpickle.register_pickle_by_value(script)
     pickled: bytes = cloudpickle.dumps(value, pickle.HIGHEST_PROTOCOL, buffer_callback=buffers)
     return pickled
 
