@@ -91,7 +91,7 @@ class Batches(_OrderedBatches):
     Keras looks at the first batches before it trains, asks for steps ahead that it may not use, and
     with ``steps_per_epoch`` it continues in the middle of an epoch. So the next epoch of the loader
     begins when Keras requests the first step within an epoch of its own, however many steps of the
-    epoch before it has requested.
+    epoch before it has requested. The exception is an epoch that it began to build a model.
 
     Examples
     --------
@@ -107,10 +107,13 @@ class Batches(_OrderedBatches):
         self.epoch = 0
         """The epoch that begins next."""
         self._next_step: int | None = None
+        self._builds = False
 
     def on_epoch_end(self) -> None:
         """Note that Keras has ended its epoch; called by Keras."""
         with self._lock:
+            # Keras ends epochs once more before it trains, but an epoch that builds a model once.
+            self._builds = self._in_epoch and self._next_step is not None
             self._in_epoch, self._ahead = False, None
 
     def _batch(self, step: int) -> Batch:
@@ -118,7 +121,8 @@ class Batches(_OrderedBatches):
             # Keras does not end an epoch that a callback stops; then it looks at the first batches.
             self._in_epoch, self._begins = self._in_epoch and self._begins, False
             self._next_step, self._ahead = 0 if self._in_epoch else None, None
-            self.epoch += self._in_epoch
+            self.epoch += self._in_epoch and not self._builds
+            self._builds = False
         if step != self._next_step:
             if not self._in_epoch:
                 return self.loader.batch(step, self.epoch)

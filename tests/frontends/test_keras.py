@@ -199,6 +199,18 @@ def test_steps_asked_ahead_do_not_choose_the_next_epoch(asked: int) -> None:
         np.testing.assert_array_equal(dataset[step][0], made.batch(step, 1)[0])
 
 
+def test_a_step_that_builds_a_model_begins_no_epoch() -> None:
+    """With JAX, and under a strategy, Keras takes a batch within an epoch before it trains."""
+    made = loader()
+    dataset = made.to_keras()
+    for epoch in range(2):
+        for steps in (1, len(made)):
+            dataset.on_epoch_begin()
+            for step in range(steps):
+                np.testing.assert_array_equal(dataset[step][0], made.batch(step, epoch)[0])
+            dataset.on_epoch_end()
+
+
 def test_a_pydataset_begins_the_next_epoch_with_each_fit() -> None:
     """As the dataset of `to_tf` does, also where a `fit` ended within an epoch."""
     made = loader()
