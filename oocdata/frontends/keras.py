@@ -119,10 +119,11 @@ class Batches(_OrderedBatches):
     def _batch(self, step: int) -> Batch:
         if step == 0:
             # Keras does not end an epoch that a callback stops; then it looks at the first batches.
-            self._in_epoch, self._begins = self._in_epoch and self._begins, False
+            self._in_epoch = self._in_epoch and self._begins
             self._next_step, self._ahead = 0 if self._in_epoch else None, None
             self.epoch += self._in_epoch and not self._builds
-            self._builds = False
+        if step in (0, self._next_step):
+            self._begins = self._builds = False
         if step != self._next_step:
             if not self._in_epoch:
                 return self.loader.batch(step, self.epoch)

@@ -217,16 +217,25 @@ def test_a_pydataset_begins_the_next_epoch_with_each_fit() -> None:
     dataset = made.to_keras()
 
     class Stop(keras.callbacks.Callback):  # type: ignore[misc]
+        def __init__(self, in_epoch: int = 0) -> None:
+            super().__init__()
+            self.in_epoch = in_epoch
+
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            self.epoch = epoch
+
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            self.model.stop_training = batch == 2
+            self.model.stop_training = (self.epoch, batch) == (self.in_epoch, 2)
 
     steps = []
-    for options in ({"steps_per_epoch": 4}, {"steps_per_epoch": 10}, {"callbacks": [Stop()]}, {}):
+    stop = {"callbacks": [Stop()]}
+    in_part = {"epochs": 2, "steps_per_epoch": 4, "callbacks": [Stop(in_epoch=1)]}
+    for options in ({"steps_per_epoch": 4}, {"steps_per_epoch": 10}, stop, in_part, {}):
         elements = fit(dataset, **options)
         steps.append([elements[first : first + 10] for first in range(0, len(elements), 10)])
     expected = [
         [made.batch(step, epoch)[0].ravel().astype(int).tolist() for step in range(number)]
-        for epoch, number in enumerate((4, 10, 3, 11))
+        for epoch, number in enumerate((4, 10, 3, 7, 11))
     ]
     assert steps == expected
 
