@@ -69,10 +69,11 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
     Notes
     -----
     Pass the dataset of `to_tf` to ``fit``, without ``steps_per_epoch``, and this callback after all
-    others. In the epoch that is continued, Keras counts batches from 0, so its progress bar ends
-    early; the logs of the epoch cover all its steps. If the first batch creates variables (of a
-    model that is not built, of metrics), one extra step is run to create them, and its effects are
-    undone.
+    others. The dataset may be mapped, but each element must stay one step: an epoch ends after the
+    steps of the loader, also where ``rebatch`` or ``concatenate`` would give more. In the epoch
+    that is continued, Keras counts batches from 0, so its progress bar ends early; the logs of the
+    epoch cover all its steps. If the first batch creates variables (of a model that is not built,
+    of metrics), one extra step is run to create them, and its effects are undone.
 
     Saved: ``model.variables`` (weights, and the seeds of layers such as dropout), the variables of
     all optimizers that are attributes of the model (moments, steps, learning rate), and, within an
