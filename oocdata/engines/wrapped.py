@@ -18,7 +18,7 @@ __all__ = ["Relabelled", "SourceChunks", "Wrapped"]
 
 @dataclass(frozen=True, eq=False)
 class Wrapped:
-    """A source that behaves like another one, except for what its subclass overrides.
+    """A source that behaves like another one, except for its storage and what a subclass overrides.
 
     Attributes
     ----------
@@ -41,10 +41,6 @@ class Wrapped:
     def dtype(self) -> np.dtype[Any]:
         """In native byte order."""
         return self.source.dtype
-
-    def storage(self) -> Storage:
-        """Return how the array is stored."""
-        return self.source.storage()
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
