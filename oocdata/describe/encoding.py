@@ -238,7 +238,7 @@ def import_path(thing: Any) -> str:
     name = getattr(thing, "__qualname__", getattr(thing, "__name__", None))
     if not isinstance(module, str) or not isinstance(name, str):
         raise ValueError(f"{type(thing).__name__} objects have no import path")
-    if module == "__main__":
+    if module in ("__main__", "__mp_main__"):
         raise ValueError(
             f"{name} is defined in the script itself, which other processes can't import"
         )

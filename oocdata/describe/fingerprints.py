@@ -24,7 +24,7 @@ from oocdata.datasets.dataset import fields_of
 from oocdata.datasets.spec import leaves
 from oocdata.describe.content import content, digest, exact_content
 from oocdata.describe.encoding import Encoder, encode_array, import_path, is_frozen
-from oocdata.describe.functions import codes, function_of, globals_of, is_installed
+from oocdata.describe.functions import codes, function_of, globals_of, is_installed, module_of
 from oocdata.engines.source import Source
 from oocdata.errors import RestoreError, UnsupportedDtypeError
 
@@ -228,7 +228,7 @@ class _Digests(Encoder):
             return self._dict(value, place)
         if isinstance(value, set | frozenset):
             return sorted(str(self.encode(part, place)) for part in value)
-        kind = f"{type(value).__module__}:{type(value).__qualname__}"
+        kind = f"{module_of(type(value))}:{type(value).__qualname__}"
         if is_frozen(type(value)):
             return self.named(kind, fields_of(value) | self._members(type(value)), place)
         if isinstance(value, ModuleType | Logger):  # their attributes change as a program runs
@@ -252,12 +252,12 @@ class _Digests(Encoder):
             name = value.__qualname__
             local = "<lambda>" in name or "<locals>" in name
             if not local and (not self._exact or is_installed(value)):
-                return f"{value.__module__}:{name}"
+                return f"{module_of(value)}:{name}"
             kinds = (object,) if self._exact else _CONSTANTS
             context = self.encode(_context(value, kinds), f"{place}.around")
             return digest(*_bytes_of(value.__code__), json.dumps(context, sort_keys=True))
         if self._exact and isinstance(value, type):
-            name = f"{value.__module__}:{value.__qualname__}"
+            name = f"{module_of(value)}:{value.__qualname__}"
             members = self._members(value)
             return self.named(name, members, place) if members else name
         if not (self._exact and hasattr(value, "__wrapped__")):

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["codes", "constants_read", "function_of", "globals_of", "is_installed"]
+__all__ = ["codes", "constants_read", "function_of", "globals_of", "is_installed", "module_of"]
 
 _CONSTANTS = (bool, int, float, complex, str, bytes, np.generic)
 
@@ -34,6 +34,15 @@ def is_installed(function: FunctionType) -> bool:
     paths = get_paths()
     libraries = tuple(paths[name] for name in ("stdlib", "purelib", "platlib"))
     return function.__code__.co_filename.startswith(libraries)
+
+
+def module_of(value: Any) -> str:
+    """Return the module of a class or function; that of a script is ``__main__`` in any process.
+
+    In a process that multiprocessing has spawned, it is named ``__mp_main__``.
+    """
+    module: str = value.__module__
+    return "__main__" if module == "__mp_main__" else module
 
 
 def globals_of(function: FunctionType) -> Iterator[tuple[str, Any]]:
@@ -90,11 +99,11 @@ def constants_read(functions: Iterable[Any]) -> dict[str, str]:
                     pending.append(cell.cell_contents)
             for name, used in globals_of(value):
                 if isinstance(used, _CONSTANTS):
-                    found[f"{value.__module__}.{name}"] = repr(used)
+                    found[f"{module_of(value)}.{name}"] = repr(used)
                 else:
                     pending.append(used)
             assigned |= {
-                f"{value.__module__}.{instruction.argval}"
+                f"{module_of(value)}.{instruction.argval}"
                 for code in codes(value.__code__)
                 for instruction in dis.get_instructions(code)
                 if instruction.opname == "STORE_GLOBAL"

@@ -315,6 +315,34 @@ def test_another_process_finds_the_same(folder: Path) -> None:
     assert len(set(found.pop().splitlines())) == 5
 
 
+SPAWNED = """
+import functools, multiprocessing, sys, numpy as np, oocdata as ooc
+from oocdata.describe import fingerprint
+class Own:
+    def __init__(self): self.factor = 3
+    def __call__(self, x): return x * self.factor
+def helper(x): return x - 1
+def show():
+    rows, spec = ooc.open(sys.argv[1]), ooc.ArraySpec((8,), np.dtype("f8"))
+    for fn in (helper, Own(), functools.partial(helper), Own().__call__):
+        print(fingerprint(rows.map(fn, spec=spec).batches(10)))
+if __name__ == "__main__":
+    show()
+    process = multiprocessing.get_context("spawn").Process(target=show)
+    process.start()
+    process.join()
+"""
+
+
+def test_a_process_that_a_script_spawned_finds_the_same(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SPAWNED)
+    command = [sys.executable, "-u", str(tmp_path / "script.py"), str(folder / "rows.npy")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    lines = done.stdout.splitlines()
+    assert len(lines) == 8
+    assert lines[:4] == lines[4:]
+
+
 def test_a_function_that_calls_itself(folder: Path) -> None:
     def again(x: np.ndarray) -> np.ndarray:
         return again(x) if len(x) > 99 else x
