@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 import oocdata as ooc
 from oocdata.cli import app
+from oocdata.errors import SeveralDatasetsError
 from oocdata.tools.info import Description, Unopened, contents
 from oocdata.tools.info.code import code_for
 from oocdata.tools.opening import Opening
@@ -371,6 +372,11 @@ def test_files_of_several_arrays(tmp_path: Path) -> None:
     assert {name: rows.shape for name, rows in names["batch"].items()} == {
         "x": (11, 16, 8), "y": (11, 3), "z": (11, 2),
     }  # fmt: skip
+    for number in range(2):
+        episodes = {f"demo_{n}/{name}": np.zeros((9, 2)) for n in range(5) for name in ("u", "v")}
+        np.savez(tmp_path / f"d_{number}.npz", **episodes)
+    with pytest.raises(SeveralDatasetsError, match=r"demo_\*/u"):
+        contents(str(tmp_path / "d_*.npz"))
     found = contents(str(tmp_path / "c_*.npz"))
     exec("\n".join(found.layout.code), names)
     assert len(names["train"]) == round(0.9 * sum(range(10, 22)))
@@ -384,6 +390,7 @@ def test_files_of_variables_over_time(tmp_path: Path, steps: int, pairs: int) ->
     for number in range(8):
         fields = {name: (dims, np.zeros((steps, 4, 6), "f4")) for name in "uv"}
         hours = np.arange(steps) + number * steps
+        fields |= {"projection": ((), np.int32(number)), "land": (dims[1:], np.zeros((4, 6)))}
         xarray.Dataset(fields, {"time": hours}).to_netcdf(tmp_path / f"{number}.nc")
     names: dict[str, Any] = {}
     exec("\n".join(contents(f"{tmp_path}/*.nc").layout.code), names)

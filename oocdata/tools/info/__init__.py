@@ -241,8 +241,9 @@ def _of_several_files(opening: Opening) -> Layout | None:
     if opening.keywords() or not opening.is_paths or len(paths := opening.paths()) < 2:
         return None
     with suppress(SourceError):
-        names = list_datasets(paths[0])
-        return arrays_of_the_same_rows(opening, names) if len(names) > 1 else None
+        names = [name or "" for name in list_datasets(paths[0])]
+        if len(names) > 1 and not numbered_groups(names):
+            return arrays_of_the_same_rows(opening, names)
     return None
 
 

@@ -37,28 +37,30 @@ _PART_OF = {word: part for part, words in _PARTS.items() for word in words.split
 _Arrays = Mapping[str, Array]
 
 
-def arrays_of_the_same_rows(opening: Opening, names: Sequence[str | None]) -> Layout | None:
+def arrays_of_the_same_rows(opening: Opening, names: Sequence[str]) -> Layout | None:
     """Return code that opens those of the named arrays of a file that have the same rows.
 
     Arrays whose names have the words train and test are parts of a split. Otherwise arrays have the
     same rows as the largest one if the first axis is as long, and has the same name. Without two
-    such arrays, each of several files is one element; for a single file the result is None.
+    such arrays, each of several files is one element, if no axis has a name; else the result is
+    None.
     """
     with suppress(SourceError), listing_of(repr(opening.target), opening.paths()) as listing:
-        found = {(name or "").strip("/"): listing.array(name or "") for name in names}
+        found = {name.strip("/"): listing.array(name) for name in names}
         numeric = {name: array for name, array in found.items() if array.is_numeric}
         arrays = {name: numeric[name] for name in data_variables(numeric)}
         if arrays and listing.files == 1:
             return _parts(listing.target, arrays) or _rows(opening, listing, arrays)
+        if any(one.dimensions for one in arrays.values()):
+            return _rows(opening, listing, arrays)
         numbers = {
             name: one
             for name, one in found.items()
             if not one.shape and replace(one, shape=(1,)).is_numeric
         }
-        if not any(one.dimensions for one in arrays.values()):  # else a projection, or the like
-            arrays |= numbers
-        if len(arrays) > 1:
-            return (not numbers and _rows(opening, listing, arrays)) or _samples(listing, arrays)
+        if listing.files > 1 and len(arrays) + len(numbers) > 1:
+            rows = None if numbers else _rows(opening, listing, arrays)
+            return rows or _samples(listing, {**arrays, **numbers})
     return None
 
 
@@ -98,8 +100,10 @@ def _parts(target: str, arrays: _Arrays) -> Layout | None:
 
 
 def _rows(opening: Opening, listing: Listing, arrays: _Arrays) -> Layout | None:
-    """Return code for arrays with the rows of the largest one."""
-    largest = max(arrays.values(), key=lambda array: array.shape[0] * array.row_bytes)
+    """Return code for arrays with the rows of the largest one, of those with most named axes."""
+    largest = max(
+        arrays.values(), key=lambda one: (len(one.dimensions), one.shape[0] * one.row_bytes)
+    )
     axis = largest.shape[0], largest.dimensions[:1]
     same = {name: one for name, one in arrays.items() if (one.shape[0], one.dimensions[:1]) == axis}
     count = largest.shape[0]
