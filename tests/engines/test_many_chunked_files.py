@@ -169,7 +169,9 @@ def test_chunks_of_different_lengths(row: tuple[int, int]) -> None:
     assert_array_equal(view.take(rows), array[rows])
     pieces = width // cut
     assert decoded(readers) == [5 * pieces, 5 * pieces, 5 * pieces, pieces]
-    windows = view.windows(3, 1)  # of both single and several rows: nothing is decoded again
+    windows = view.windows(
+        3, 1, episodes="none"
+    )  # of both single and several rows: nothing is decoded again
     x, y = windows.take(np.arange(len(windows)))
     starts = np.arange(157)
     assert_array_equal(x, array[starts[:, None] + np.arange(3)])
@@ -266,7 +268,7 @@ def test_some_chunks_that_cut_rows(shapes: list[tuple[int, int]], axis: int) -> 
 
 def test_windows_over_a_short_last_array_are_read_at_once(loads: list[int]) -> None:
     array, readers, source = joined([40] * 20 + [7], (6,), (10, 6), steps=[10] * 20 + [7])
-    windows = View.of(source).windows(4, 1)
+    windows = View.of(source).windows(4, 1, episodes="none")
     starts = np.append(np.arange(3, 800, 40), 802)
     x, y = windows.take(starts)
     assert_array_equal(x, array[starts[:, None] + np.arange(4)])

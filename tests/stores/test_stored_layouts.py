@@ -76,6 +76,8 @@ def test_a_shuffled_epoch(written: Written, name: str) -> None:
     assert_array_equal(view.take([59, 0, 59]), layout.array[[59, 0, 59]])
 
 
+pytestmark = pytest.mark.filterwarnings("ignore::oocdata.errors.PartBorderWarning")
+
 WAYS: dict[str, Callable[[ooc.View], ooc.Loader]] = {
     "in order": lambda v: v.batches(7),
     "by rows": lambda v: v.batches(7, shuffle="global"),
