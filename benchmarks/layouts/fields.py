@@ -138,7 +138,8 @@ _RUNS = (slice(0, 3), slice(7, 8), slice(12, 13), slice(18, 19))  # of channels
 
 def _makani(target: str) -> Any:
     fields = ooc.open(target, "fields")
-    return ooc.concatenate([fields[:, run] for run in _RUNS], axis=0).windows(1, 1)
+    chosen = ooc.concatenate([fields[:, run] for run in _RUNS], axis=0)
+    return chosen.windows(1, 1, episodes="none")
 
 
 def _makani_element(opened: Opener, target: str, row: int) -> Arrays:

@@ -98,7 +98,7 @@ def makani(listing: Listing) -> Layout:
         code += "valid = np.asarray(ooc.open(target, 'valid_data')).all(axis=1)\n"
     else:
         code += "valid = np.ones(len(fields), bool)\n"
-    episodes = ""
+    episodes = ", episodes='none'" if listing.files > 1 else ""
     if "timestamp" in present and present["timestamp"].shape == (count,):
         code += """time = np.asarray(ooc.open(target, 'timestamp'))[valid]
 lengths = ooc.episodes(time=time, step=np.diff(time).min())
