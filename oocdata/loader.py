@@ -89,7 +89,8 @@ def make_loader(
             f"`batch_size` must be at most the {loader.steps.length} elements of an epoch when the "
             f"remainder is dropped; got {size}."
         )
-    if processes and dataset.is_multi_array:
+    forms = {leaf.form for leaf in leaves(dataset.spec)} if dataset.is_multi_array else set()
+    if processes and not forms <= {"dense", "padded"}:
         raise ArgumentError(
             "`workers` must be 0 for sparse and ragged batches, which threads read; got "
             f"{processes}."

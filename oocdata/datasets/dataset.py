@@ -399,7 +399,8 @@ class Dataset(Described, Splitting, ABC):
             numbers.
         spec : tree of ArraySpec, optional
             Shapes and dtypes of a result's element. By default `fn` is called on one element when
-            the spec is first needed.
+            the spec is first needed. ``ArraySpec((512,), "int64", "padded")``: `fn` pads each batch
+            to a length of its own, at most 512.
 
         Returns
         -------

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from oocdata.box import Ints
 from oocdata.datasets.dataset import Dataset, Draw, fields_of
+from oocdata.datasets.multi_array import aligned_length
 from oocdata.datasets.spec import (
     ArraySpec,
     Batch,
@@ -45,7 +46,8 @@ class Map(Dataset):
     rng : bool
         Whether `fn` gets a generator.
     given : tree of ArraySpec or None
-        Spec of an element, or None to call `fn` on one element to find it.
+        Spec of an element, or None to call `fn` on one element to find it. Of a padded array, it
+        has the largest length.
     """
 
     source: Dataset
@@ -75,7 +77,7 @@ class Map(Dataset):
     def spec(self) -> Spec:
         """Shapes and dtypes of a result's element; reads one element if no spec was given."""
         if self.given is not None:
-            return self._checked(as_spec(self.given))
+            return self._padded(self._limits)
         if len(self.source) == 0:
             raise EmptyError(
                 "`spec` must be given to map an empty dataset; there is nothing to try."
@@ -84,14 +86,57 @@ class Map(Dataset):
         batch = self._apply(first, Draw(), 1)
         return self._checked(spec_of(batch, axes=1))
 
-    @staticmethod
-    def _checked(spec: Spec) -> Spec:
+    @property
+    def _limits(self) -> Spec:
+        """The spec, of a padded array with the largest length."""
+        return self.spec if self.given is None else self._checked(as_spec(self.given))
+
+    def _checked(self, spec: Spec) -> Spec:
         def native(leaf: ArraySpec) -> ArraySpec:
+            is_padded = leaf.form == "padded" and leaf.shape and all(leaf.shape) and self.batched
+            if leaf.form != "dense" and not is_padded:
+                raise ArgumentError(
+                    "`spec` must say how long the rows of padded batches are at most, such as "
+                    "ooc.ArraySpec((512,), 'int64', 'padded'), of a function that pads a batch "
+                    f"(`batched=True`); got {leaf} and batched={self.batched}."
+                )
             if leaf.dtype.hasobject:  # `bytes` objects, which `as_leaf` checks
                 return leaf
-            return ArraySpec(leaf.shape, check_dtype(leaf.dtype).newbyteorder("="))
+            return replace(leaf, dtype=check_dtype(leaf.dtype).newbyteorder("="))
 
         return map_tree(native, spec)
+
+    def _padded(self, spec: Spec) -> Spec:
+        """Return a spec with None for each length of a padded array that is within its limit."""
+        try:
+            limits = leaves(align(self._limits, spec))
+        except ValueError:  # another tree
+            return spec
+
+        def leaf(found: ArraySpec) -> ArraySpec:
+            limit = next(limits)
+            if limit.form == "dense" or not found.shape or found.shape[0] > limit.shape[0]:
+                return found
+            words = f"by the function up to {limit.shape[0]}"
+            return ArraySpec((None, *found.shape[1:]), found.dtype, "padded", words)
+
+        return map_tree(leaf, spec)
+
+    @property
+    def is_multi_array(self) -> bool:
+        """Whether an array has another length in each batch."""
+        return self.given is not None and any(leaf.form != "dense" for leaf in leaves(self.spec))
+
+    def array_bytes(self, elements: int) -> list[int]:
+        """Return the size of each array of a batch of the largest lengths, in bytes."""
+        if not self.is_multi_array:
+            return super().array_bytes(elements)
+        sizes = []
+        for leaf in leaves(self._limits):
+            length = leaf.shape[0] if leaf.form == "padded" else 1
+            count = aligned_length(elements * length) if leaf.form == "padded" else elements
+            sizes.append(count * leaf.nbytes // length)
+        return sizes
 
     is_mapped = True
 
@@ -107,18 +152,19 @@ class Map(Dataset):
     def _with_members(self, members: Sequence[Any]) -> Self:
         (source,) = members
         # Pass on the cached spec, which replace() does not copy.
-        return replace(self, source=source, given=self.__dict__.get("spec", self.given))
+        given = self.__dict__.get("spec") if self.given is None else self.given
+        return replace(self, source=source, given=given)
 
     def describe(self) -> dict[str, Any]:
         """Return the fields, with the spec that was given or found."""
-        return {**fields_of(self), "given": self.spec}
+        return {**fields_of(self), "given": self._limits}
 
     def assemble(self, arrays: Iterator[NDArray[Any]], positions: Ints, draw: Draw) -> Batch:
         """Return the results of the function, checked against the spec."""
         batch = self.source.assemble(arrays, positions, draw)
         length = len(next(leaves(batch)))
         if length == 0:  # don't call the function on an empty batch
-            return map_tree(lambda leaf: np.empty((0, *leaf.shape), leaf.dtype), self.spec)
+            return map_tree(lambda leaf: np.empty((0, *leaf.shape), leaf.dtype), self._limits)
         return self._check_result(self._apply(batch, draw, length))
 
     def _apply(self, batch: Batch, draw: Draw, length: int) -> Batch:
@@ -172,12 +218,14 @@ class Map(Dataset):
     def _check_result(self, result: Batch) -> Batch:
         """Return a result with dicts in the order of the spec; raise MapError if the two differ."""
         actual = spec_of(result, axes=1)
+        if self.is_multi_array:
+            actual = self._padded(actual)
         if actual != self.spec:  # dicts compare equal in any order
             raise MapError(
                 f"a mapped function must return what its spec says, {spec_text(self.spec)}; "
                 f"{self._name} returned {spec_text(actual)}. Give all results one shape, such as "
-                "by padding, convert with `.astype(...)` (texts of different lengths to bytes "
-                "objects), or give `spec`."
+                "by padding, or say the largest: ooc.ArraySpec((512,), 'int64', 'padded'). Convert "
+                "with `.astype(...)` (texts of different lengths to bytes objects), or give `spec`."
             )
         return align(result, self.spec)
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Ints
-from oocdata.datasets.dataset import Draw
+from oocdata.datasets.dataset import Draw, fields_of
 from oocdata.datasets.map import Map
 from oocdata.datasets.ragged import RaggedBatch
 from oocdata.datasets.request import singles_of
@@ -45,6 +45,10 @@ class Parsed(Map):
     def is_multi_array(self) -> bool:
         """Whether a feature has another length in each batch."""
         return any(leaf.form != "dense" for leaf in leaves(self.spec))
+
+    def describe(self) -> dict[str, Any]:
+        """Return the fields; the function states the spec."""
+        return fields_of(self)
 
     def array_bytes(self, elements: int) -> list[int]:
         """Return upper bounds of the bytes of features, from the largest records.

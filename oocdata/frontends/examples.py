@@ -212,7 +212,7 @@ def parse(
         raise ArgumentError(
             f"`features` must be such as tf.io.parse_example takes; {error}"
         ) from error
-    parsed = Parsed(records, function, batched=True, rng=False, given=function.spec)
+    parsed = Parsed(records, function, batched=True, rng=False)
     if len(parsed):  # wrong features are found at once, usually
         with suppress(SourceError):
             parsed.take([0])

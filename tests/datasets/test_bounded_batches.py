@@ -123,7 +123,6 @@ def test_invalid_calls(rows: ooc.Ragged) -> None:
             select()
     for wrong in (
         lambda: padded.map(lambda x: x),
-        lambda: padded.batches(4, workers=1),
         lambda: padded.batches(4).to_keras(),
         lambda: padded.patches(3),
     ):
