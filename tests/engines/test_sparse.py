@@ -261,8 +261,8 @@ def test_a_block_is_a_run_of_chunks_because_neighbours_share_one(
     ids=["dense", "sparse", "columns"],
 )
 def test_the_estimate_counts_chunks_of_both_arrays(make: Any, order: Any, chunk: int) -> None:
-    matrix = random_csr(4000, 600, 0.5)
-    halves = [counted(matrix[rows], chunk) for rows in (slice(1500), slice(1500, None))]
+    matrix = random_csr(2000, 600, 0.5)
+    halves = [counted(matrix[rows], chunk) for rows in (slice(750), slice(750, None))]
     parts, counts = zip(*halves, strict=True)
     before = ooc.memory_limit()
     ooc.set_memory(1 << 20)

@@ -398,6 +398,7 @@ class TestErrors:
             numbers = positions - (positions > 67)
             assert next(iterator)["n"].numpy().tolist() == numbers.tolist()
 
+    @pytest.mark.parametrize("wrong", ["missing", "another dtype"], indirect=True)
     def test_in_a_process(self, wrong: tuple[ooc.View, str]) -> None:
         records, message = wrong
         with pytest.raises(MapError, match=message.rstrip("$")):  # with the worker's traceback

@@ -312,8 +312,10 @@ class TestContinues:
         assert same(state_of(found[0]), state_of(expected[0]))
         assert found[1].history == expected[1].history
 
-    @pytest.mark.parametrize("after", [8, STEPS], ids=["within an epoch", "after an epoch"])
-    @pytest.mark.parametrize("kind", ["own steps", "dicts and weights", "two optimizers"])
+    @pytest.mark.parametrize(
+        ("kind", "after"),
+        [("own steps", 8), ("dicts and weights", 8), ("two optimizers", 8), ("own steps", STEPS)],
+    )
     def test_variables_created_by_the_first_batch(
         self, tmp_path: Path, kind: str, after: int
     ) -> None:

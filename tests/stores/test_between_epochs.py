@@ -38,7 +38,7 @@ def write(folder: Path, rows: np.ndarray) -> None:
     for one in folder.iterdir():
         shutil.rmtree(one) if one.is_dir() else one.unlink()
     np.save(folder / "rows.npy", rows)
-    np.save(folder / "small.npy", rows.reshape(-1, 64))
+    np.save(folder / "small.npy", rows.reshape(-1, 512))
     np.save(folder / "values.npy", rows.reshape(-1))
     np.save(folder / "far.npy", np.asfortranarray(rows))
     np.savez(folder / "members.npz", rows=rows, others=rows[:1])
@@ -81,7 +81,7 @@ def padded() -> np.ndarray:
 
 WAYS: dict[str, Way] = {
     "npy": (lambda u: ooc.open(f"{u}/rows.npy"), ROWS),
-    "small": (lambda u: ooc.open(f"{u}/small.npy"), ROWS.reshape(-1, 64)),
+    "small": (lambda u: ooc.open(f"{u}/small.npy"), ROWS.reshape(-1, 512)),
     "far": (lambda u: ooc.open(f"{u}/far.npy"), ROWS),
     "member": (lambda u: ooc.open(f"{u}/members.npz", "rows"), ROWS),
     "fields": (lambda u: ooc.open(f"{u}/fields.npy")["pixels"], ROWS[:, :4000]),
