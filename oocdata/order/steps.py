@@ -160,7 +160,8 @@ class Steps:
                 last = [np.concatenate(rest)[:share]]
         # Lane by lane: adjacent places are in one window.
         steps = np.arange(start, full)[:, None] * each
-        places = begins[:, None, None] + (steps + np.arange(width))
+        # Without a full step, none of its places: a batch may be larger than the dataset.
+        places = begins[:, None, None] + (steps + np.arange(width if len(steps) else 0))
         positions = order.at(np.concatenate([places.ravel(), *last]))
         by_lane = positions[: places.size].reshape(places.shape)
         return np.concatenate([by_lane.transpose(1, 0, 2).ravel(), positions[places.size :]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -171,3 +172,14 @@ def test_a_fork_computes_positions_while_a_thread_of_the_parent_does() -> None:
     order.began.wait()
     assert in_a_fork(lambda: other.positions(1, 0).tolist()) == str(list(range(10, 20)))
     thread.join()
+
+
+@pytest.mark.parametrize("order", [Sequential(), Shuffle(), BlockShuffle(8, 2)], ids=repr)
+def test_a_batch_larger_than_the_dataset_takes_memory_for_what_there_is(order: Order) -> None:
+    tracemalloc.start()
+    try:
+        steps = Steps(order, 100, 10**9, seed=0, drop_remainder=False)
+        assert sorted(steps.positions(0, 0).tolist()) == list(range(100))
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
