@@ -367,7 +367,7 @@ class Loader(Epochs):
         """Read a run of steps; yield for each array of `requests` those of all steps."""
         lengths = self.steps.lengths(run.start, run.stop)
         # Room for a full run, although the last run of an epoch may be shorter.
-        room = (run.most or self.steps_together) * self.batch_size // self.num_shards
+        room = (run.most or self.steps_together) * self.largest_batch
         return (request.read_parts(lengths, room) for request in self.requests(run))
 
     def pass_from(self, epoch: int, start: int = 0, epochs: int = 1) -> Pass:

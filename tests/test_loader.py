@@ -505,3 +505,13 @@ class Halved:
 def test_a_function_with_a_tensors_attribute() -> None:
     loader = ooc.open(np.arange(8.0)).map(Halved()).batches(4)
     assert loader.tf_loader is loader
+
+
+@pytest.mark.parametrize("shuffle", [False, True, "block"])
+def test_a_batch_much_larger_than_the_dataset(shuffle: Any) -> None:
+    rows = np.arange(800.0).reshape(100, 8)
+    loader = ooc.open(rows).batches(10**13, shuffle=shuffle)  # 640 TB, if they were there
+    for epoch in range(2):
+        (batch,) = loader.epoch(epoch)
+        assert_array_equal(batch, rows[loader.positions(0, epoch)])
+    assert str(loader.explain()).startswith("100 elements of (8,) float64\nin 1 batch")
