@@ -312,5 +312,5 @@ def test_compositions() -> None:
 @pytest.mark.long
 def test_many_compositions() -> None:
     run_state_machine_as_test(
-        Compositions, settings=settings(max_examples=100, stateful_step_count=30)
+        Compositions, settings=settings(max_examples=50, stateful_step_count=30)
     )

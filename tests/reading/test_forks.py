@@ -37,7 +37,7 @@ threading.Thread(target=lambda: [None for _ in it], daemon=True).start()
 
 @pytest.mark.parametrize(
     ("name", "how"),
-    # All others: test_fifty_exits.
+    # All others: test_many_exits.
     [*((name, "end") for name in [*SCRIPTS][1:]), ("workers that read", "raise")],
 )
 def test_an_exit(tmp_path: Path, name: str, how: str) -> None:
@@ -46,10 +46,10 @@ def test_an_exit(tmp_path: Path, name: str, how: str) -> None:
 
 
 @pytest.mark.long
-def test_fifty_exits(tmp_path: Path) -> None:
+def test_many_exits(tmp_path: Path) -> None:
     rng = random.Random(0)
     scripts = [*SCRIPTS.values()]
-    ways = [(str(number), rng.choice(scripts), rng.choice([*ENDS])) for number in range(50)]
+    ways = [(str(number), rng.choice(scripts), rng.choice([*ENDS])) for number in range(25)]
     with ThreadPoolExecutor(3) as threads:
         found = threads.map(lambda way: leave(tmp_path / way[0], *way[1:]), ways)
         assert [wrong for wrong in found if wrong] == []

@@ -650,9 +650,10 @@ SAID: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("mebibytes", [8, 64])
 @pytest.mark.parametrize("shuffle", [False, "block", "global"])
-@pytest.mark.parametrize("way", SAID)
+@pytest.mark.parametrize(
+    ("way", "mebibytes"), [*((way, 8) for way in SAID), ("windows", 64), ("shards twice", 64)]
+)
 def test_what_an_epoch_fetches_is_said_before(
     server: RangeServer, way: str, shuffle: Any, mebibytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
