@@ -145,13 +145,15 @@ class Dates:
                     "delivered as stored."
                 )
         numbers[missing] = 0
-        if numbers.dtype.kind == "f" and self.rounded:
-            parts = (numbers + shift) * (self.unit // _MICROSECOND)
-            dates = np.rint(parts).astype(np.int64) * _MICROSECOND + rest
-        elif numbers.dtype.kind == "f":
-            dates = (numbers * self.unit).astype(np.int64) + self.since
-        else:
-            dates = (numbers + shift) * self.unit + rest
+        # Whole numbers apart: in nanoseconds, float64 would round them, or int64 overflow.
+        dates = (numbers.astype(np.int64) + shift) * self.unit + rest
+        if numbers.dtype.kind == "f":
+            whole = np.trunc(numbers)
+            if self.rounded:
+                fractions = np.rint((numbers - whole) * (self.unit / _MICROSECOND)) * _MICROSECOND
+            else:
+                fractions = numbers * self.unit - whole * self.unit
+            dates += fractions.astype(np.int64)
         dates[missing] = _NAT
         out[...] = dates
 

@@ -59,6 +59,10 @@ CASES: dict[str, tuple[Any, dict[str, Any]]] = {
     "fractions since year 1600": (
         np.arange(150_000, 150_020) + 0.25, {"units": "days since 1600-01-01"}
     ),
+    "200 years after 1850": (np.arange(109_573, 109_593) * 1.0, {"units": "days since 1850-01-01"}),
+    "noon, 200 years after 1850": (
+        np.arange(109_573, 109_593) + 0.5, {"units": "days since 1850-01-01"}
+    ),
 }  # fmt: skip
 
 
@@ -224,6 +228,14 @@ def test_dates_that_datetime64_has_not(tmp_path: Path, numbers: list[Any]) -> No
         view.take([0, 1])
     assert (caught.value.path, caught.value.rows) == (str(tmp_path / "a.nc"), (0, 1))
     assert str(caught.value.key).strip("/") == "when"
+
+
+def test_whole_seconds_stay_whole(tmp_path: Path) -> None:
+    """In nanoseconds float64 has not all of them; xarray rounds to multiples of 1,024."""
+    numbers = 5_364_662_401 + np.arange(20)
+    written(tmp_path / "a.nc", numbers.astype("f8"), {"units": "seconds since 1850-01-01"})
+    expected = np.datetime64("1850-01-01", "ns") + numbers.astype("m8[s]")
+    assert_array_equal(dates(ooc.open(tmp_path / "a.nc", decode=True)), expected)
 
 
 def test_a_coordinate_of_xarray(tmp_path: Path) -> None:
