@@ -145,6 +145,18 @@ def test_variables_over_time_are_channels(tmp_path: Path, packed: bool, names: s
     assert sum(parts.values()) == 36 + 2  # a gap of a row, and none is shared
 
 
+def test_times_beside_variables_are_not_decoded(tmp_path: Path) -> None:
+    """Climate models write when each average began, in calendars that have no dates here."""
+    read = weather(tmp_path / "a.nc", "t2m u10", packed=True)
+    with h5py.File(tmp_path / "a.nc", "r+") as file:
+        began = file.create_dataset("average_T1", data=np.arange(40.0))
+        began.dims[0].attach_scale(file["time"])
+        began.attrs.update(units="days since 1850-01-01", calendar="noleap")
+    ran = run(contents(tmp_path / "a.nc"))
+    rows = np.stack([read[name].values for name in ("t2m", "u10")], -1)
+    assert counted([ran["pairs"]]) == digests(pairwise(rows))
+
+
 def test_variables_of_other_shapes_over_time(tmp_path: Path) -> None:
     read = weather(tmp_path / "a.nc", "t2m u10", level=True)
     ran = run(contents(tmp_path / "a.nc"))

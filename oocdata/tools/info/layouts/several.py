@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from oocdata.errors import SourceError
-from oocdata.formats.dimensions import data_variables, packing
+from oocdata.formats.dimensions import data_variables, is_time, packing
 from oocdata.formats.tree import Array
 from oocdata.tools.info.layouts.layout import Layout, Listing, lines, listed, listing_of, split
 from oocdata.tools.opening import Opening
@@ -48,7 +48,8 @@ def arrays_of_the_same_rows(opening: Opening, names: Sequence[str]) -> Layout | 
     with suppress(SourceError), listing_of(repr(opening.target), opening.paths()) as listing:
         found = {name.strip("/"): listing.array(name) for name in names}
         numeric = {name: array for name, array in found.items() if array.is_numeric}
-        arrays = {name: numeric[name] for name in data_variables(numeric)}
+        data = [name for name in data_variables(numeric) if not is_time(numeric[name].attributes)]
+        arrays = {name: numeric[name] for name in data}
         if arrays and listing.files == 1:
             return _parts(listing.target, arrays) or _rows(opening, listing, arrays)
         if any(one.dimensions for one in arrays.values()):
