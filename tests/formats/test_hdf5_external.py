@@ -278,6 +278,16 @@ def test_virtual_not_covered(tmp_path: Path) -> None:
     assert read(open_source(path, external=True, missing="fill"), [8])[0, 0] == -9
 
 
+def test_virtual_without_axes(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["w"] = 3.0
+        layout = h5py.VirtualLayout((), "f8")
+        layout[()] = h5py.VirtualSource(file["w"])
+        file.create_virtual_dataset("u", layout)
+    with pytest.raises(UnknownFormatError, match=r"this is a single number\. Open its source"):
+        open_source(str(tmp_path / "a.h5"), "u", axis=None)
+
+
 @pytest.mark.parametrize("missing", [None, "fill"])
 def test_virtual_of_mappings_that_overlap(tmp_path: Path, missing: Any) -> None:
     """HDF5 would read either of two overlapping sources; their sizes sum up to the array's."""

@@ -46,6 +46,10 @@ def inspect_storage(dataset: Any, rules: Rules) -> Stored:
             f"virtual datasets must be nested at most {_MOST_NESTED} deep; these are deeper, or "
             "hold themselves."
         )
+    if not dataset.shape:
+        raise UnknownFormatError(
+            "a virtual dataset must have an axis; this is a single number. Open its source instead."
+        )
     own_path, mappings = dataset.file.filename, dataset.virtual_sources()
     names = dict.fromkeys(mapping.file_name for mapping in mappings)
     elsewhere = [name for name in names if not _is_itself(own_path, name)]
