@@ -120,7 +120,7 @@ def _fills(dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> dict[str, Any
 
 
 def _number(attributes: Mapping[str, Any], name: str) -> Any:
-    """Return an attribute's single number with its NumPy type; None if there is no attribute."""
+    """Return an attribute's single number with its own type; None if there is no attribute."""
     if attributes.get(name) is None:
         return None
     values = np.ravel(attributes[name])
@@ -129,7 +129,7 @@ def _number(attributes: Mapping[str, Any], name: str) -> Any:
             f"`{name}` must be one number for numbers to be decoded; got {attributes[name]!r}. "
             "Leave out decode=True, and scale what is delivered as stored with `.map`."
         )
-    return values[0]
+    return attributes[name] if np.isscalar(attributes[name]) else values[0]
 
 
 def _float_for(dtype: np.dtype[Any], scale: Any, offset: Any) -> np.dtype[Any]:

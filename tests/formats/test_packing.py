@@ -102,11 +102,12 @@ def test_netcdf(tmp_path: Path, case: str) -> None:
         {"dtype": "i4", "scale_factor": 0.5},
         {"dtype": "f4", "_FillValue": 3.0},
         {"dtype": "f4", "_FillValue": np.nan},
+        {"dtype": "f4", "_FillValue": np.nan, "scale_factor": 0.1, "add_offset": 5.0},
     ],
     ids=str,
 )
 def test_zarr(tmp_path: Path, version: int, encoding: dict[str, Any]) -> None:
-    values = np.arange(24.0).reshape(6, 4)
+    values = np.arange(60.0, 84.0).reshape(6, 4) / 10
     values[2, 1] = np.nan if "_FillValue" in encoding else 0
     data = xarray.Dataset({"u": (("time", "x"), values)})
     path = tmp_path / "a.zarr"
