@@ -1,6 +1,6 @@
 """Decode packed numbers as the batch is written: scale, offset, and NaN for missing values.
 
-Times, stored as numbers of a unit since a date, become datetime64[ns].
+Times, stored as numbers of a unit since a date, become datetime64[ns], durations timedelta64[ns].
 """
 
 from __future__ import annotations
@@ -108,9 +108,10 @@ class Dates:
     since: int
     rounded: bool
 
+    date_unit: str = "datetime64[ns]"
+    """The default of xarray; or timedelta64[ns] for durations, whose `since` is 0."""
+
     dtype: ClassVar[np.dtype[Any]] = np.dtype(np.int64)
-    date_unit: ClassVar[str] = "datetime64[ns]"
-    """The default of xarray."""
 
     @property
     def packed(self) -> np.dtype[Any]:

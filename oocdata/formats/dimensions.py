@@ -36,8 +36,8 @@ PACKING = (*SCALED, "_FillValue", "missing_value")
 VALID = ("valid_range", "valid_min", "valid_max")
 """Attributes whose values are packed like the array's (CF conventions, 2.5.1 and 8.1)."""
 
-TIME = ("units", "calendar")
-"""Attributes that describe times (CF conventions, 4.4)."""
+TIME = ("units", "calendar", "dtype")
+"""Attributes that describe times (CF conventions, 4.4), and xarray's durations."""
 
 
 def data_variables(arrays: Mapping[str, Array | None]) -> list[str]:
@@ -91,14 +91,17 @@ def packing(attributes: Mapping[str, Any]) -> str:
 
 
 def is_time(attributes: Mapping[str, Any]) -> bool:
-    """Return whether an array holds times, by its attribute ``units`` (CF conventions, 4.4).
+    """Return whether an array holds times (CF conventions, 4.4), or durations that xarray wrote.
 
     Examples
     --------
     >>> is_time({"units": "days since 1900-01-01"}), is_time({"units": "days"})
     (True, False)
+    >>> is_time({"units": "days", "dtype": "timedelta64[ns]"})
+    True
     """
-    return " since " in as_text(attributes.get("units"))
+    is_duration = as_text(attributes.get("dtype")).startswith("timedelta64")
+    return is_duration or " since " in as_text(attributes.get("units"))
 
 
 def as_text(value: Any) -> str:

@@ -45,19 +45,21 @@ _DATE = re.compile(
 
 
 def dates_of(packing: Packing, attributes: Mapping[str, Any]) -> Dates:
-    """Return the decoding of times, from the packing of their numbers and their attributes.
+    """Return the decoding of times or durations, from their packing and their attributes.
 
     Raises `UnsupportedDtypeError` for a calendar, a unit or a date that datetime64 can't represent.
     """
-    units, calendar = as_text(attributes["units"]), as_text(attributes.get("calendar")).lower()
+    units, calendar = as_text(attributes.get("units")), as_text(attributes.get("calendar")).lower()
     if calendar not in ("", *_CALENDARS):
         raise UnsupportedDtypeError(
             f"times must be in the standard calendar to be decoded; these are in {calendar!r}, "
             "which has other days than datetime64. Leave out decode=True, and the numbers are "
             f"delivered as stored ({units}); cftime.num2date makes dates of them."
         )
-    word, _, date = units.partition(" since ")
+    word, since_date, date = units.partition(" since ")
     unit, parsed = _NANOSECONDS.get(word.strip().lower()), _DATE.fullmatch(date.strip())
+    if unit and not since_date:
+        return Dates(packing, unit, 0, False, "timedelta64[ns]")
     try:
         if unit is None or parsed is None:
             raise ValueError

@@ -230,6 +230,18 @@ def test_dates_that_datetime64_has_not(tmp_path: Path, numbers: list[Any]) -> No
     assert str(caught.value.key).strip("/") == "when"
 
 
+@pytest.mark.parametrize("resolution", ["ns", "s"])
+@pytest.mark.parametrize("kind", ["i4", "f8"])
+def test_durations(tmp_path: Path, kind: str, resolution: str) -> None:
+    """Durations have no date, but the dtype that xarray wrote."""
+    attributes = {"units": "hours", "dtype": f"timedelta64[{resolution}]", "_FillValue": -9}
+    written(tmp_path / "a.nc", np.array([0, 6, -9, 18], kind), attributes)
+    view = ooc.open(tmp_path / "a.nc", decode=True)
+    assert view.unit == "timedelta64[ns]"
+    assert_array_equal(np.asarray(view).view(view.unit), shown(tmp_path / "a.nc"))
+    assert "hours, timedelta64" in ooc.open(tmp_path / "a.nc").storage.packed
+
+
 def test_whole_seconds_stay_whole(tmp_path: Path) -> None:
     """In nanoseconds float64 has not all of them; xarray rounds to multiples of 1,024."""
     numbers = 5_364_662_401 + np.arange(20)
