@@ -44,6 +44,8 @@ def stack(parts: Iterable[View | ArrayLike], axis: int = -1) -> View:
     ------
     oocdata.errors.ArgumentError
         If rows or shapes do not match, or no part's dtype can represent the values of all parts.
+    oocdata.errors.MismatchedPartsError
+        If the names of axes say that an axis goes together with another one.
 
     Examples
     --------

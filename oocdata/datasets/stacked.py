@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from oocdata.box import Extent, Ints
 from oocdata.datasets.dataset import Described
 from oocdata.datasets.view import View
+from oocdata.engines.alike import common_names
 from oocdata.engines.axis_views import AxisMap, AxisView
 from oocdata.engines.columns import joined_names
 from oocdata.engines.interleaved import Interleaved
@@ -83,8 +84,6 @@ class Stacked(WithStorage, Wrapped, Described):
         # Prefer the borders of files along the rows to the borders of channels.
         in_files = next((storage for storage in each if len(storage.parts) > 1), combined)
         _check_episodes(each)
-        named = [storage.dimensions for storage in each if storage.dimensions]
-        names = [set(of_axis) - {""} for of_axis in zip(*named, strict=True)]
         return replace(
             combined,
             path=paths[0] + more if paths else None,
@@ -93,7 +92,7 @@ class Stacked(WithStorage, Wrapped, Described):
             parts_axis=in_files.parts_axis,
             part_names=in_files.part_names,
             episodes=in_files.episodes,
-            dimensions=tuple(distinct.pop() if len(distinct) == 1 else "" for distinct in names),
+            dimensions=common_names([one.dimensions for one in each if one.dimensions]),
             columns=names_of_columns(self.parts) if len(self.source.shape) == 2 else None,
             opened=None,
         )

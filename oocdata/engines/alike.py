@@ -161,11 +161,22 @@ def _combined_open_arguments(
 
 
 def common_names(dimensions: list[tuple[str, ...]]) -> tuple[str, ...]:
-    """Return the axis names that all parts share; empty for an axis whose names differ."""
-    if not all(dimensions):
+    """Return the axis names that all parts share; empty for an axis whose names differ.
+
+    Raises `MismatchedPartsError` if an axis of one part goes together with another axis of another.
+    """
+    different = list(dict.fromkeys(dimensions))
+    if not all(different):
         return ()
-    shared = (set(names) for names in zip(*dimensions, strict=True))
-    common_names = tuple(names.pop() if len(names) == 1 else "" for names in shared)
+    axes = [set(names) - {""} for names in zip(*different, strict=True)]
+    for name in sorted(set().union(*axes)):
+        if sum(name in axis for axis in axes) > max(names.count(name) for names in different):
+            raise MismatchedPartsError(
+                f"parts must have the axis {name!r} at one place; they have "
+                f"{', '.join(map(str, different))}. Open them one by one, with the same `axis`, "
+                "and transpose elements: view.transpose(1, 0)."
+            )
+    common_names = tuple(names.pop() if len(names) == 1 else "" for names in axes)
     return common_names if any(common_names) else ()
 
 

@@ -26,7 +26,7 @@ from oocdata.engines.axis_views import AxisView
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.source import Source
-from oocdata.errors import ArgumentError, SourceError
+from oocdata.errors import ArgumentError, MismatchedPartsError, SourceError
 from oocdata.testing import SourceConformance, sample_array
 
 
@@ -181,6 +181,28 @@ def test_sample_axes_are_found_by_name(tmp_path: Path) -> None:
     assert_array_equal(np.asarray(view), expected.reshape(15, 4, 2))
     assert view.names == ("b", "t", None, None)
     assert_array_equal(np.asarray(view.split(2, 3, axis="t")[1])[:3], expected[0, 2:])
+
+
+def test_axes_of_one_name_go_together(tmp_path: Path) -> None:
+    """Where all axes are as long, only their names tell a transposed variable."""
+    array = sample_array((5, 5, 5))
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for axes in ("tyx", "txy", "ytx", "ty", "x", "uv"):
+            file[axes] = array[(0,) * (3 - len(axes))]
+            for number, axis in enumerate(axes):
+                file[axes].dims[number].label = axis
+
+    def opened(axes: str, axis: str) -> ooc.View:
+        return ooc.open(tmp_path / "a.h5", axes, axis=axis)
+
+    u = opened("tyx", "t")
+    for axes, axis in (("txy", "t"), ("ytx", "y"), ("ty", "t"), ("x", "x")):
+        for parts in ([u, opened(axes, axis)], [opened(axes, axis), u]):
+            with pytest.raises(MismatchedPartsError, match=r"at one place; they have \('"):
+                ooc.stack(parts)
+    view = ooc.stack([u, opened("txy", "t").transpose(1, 0), opened("ytx", "t"), opened("uv", "u")])
+    expected = [array, array.transpose(0, 2, 1), array.transpose(1, 0, 2)]
+    assert_array_equal(np.asarray(view)[..., :3], np.stack(expected, -1))
 
 
 def test_lags_as_channels() -> None:

@@ -20,6 +20,7 @@ import oocdata as ooc
 from oocdata.cli import app
 from oocdata.errors import (
     ArgumentError,
+    MismatchedPartsError,
     MissingChunkError,
     MissingKeyError,
     SeveralDatasetsError,
@@ -283,6 +284,16 @@ def test_a_list_and_a_glob_by_name(tmp_path: Path) -> None:
         by_scales(tmp_path / f"part{number}.h5")
     view = ooc.open(str(tmp_path / "part*.h5"), "u", axis="lat")
     assert view.shape == (12, 6, 5)
+
+
+@pytest.mark.parametrize("axis", [0, "time", None])
+def test_files_whose_axes_are_in_another_order(tmp_path: Path, axis: Any) -> None:
+    """All axes are as long, so only the names tell."""
+    paths = [tmp_path / f"{number}.nc" for number in range(2)]
+    for path, dims in zip(paths, (("time", "lat", "lon"), ("lat", "time", "lon")), strict=True):
+        xarray.Dataset({"u": (dims, sample_array((4, 4, 4)))}).to_netcdf(path)
+    with pytest.raises(MismatchedPartsError, match="must have the axis 'lat' at one place"):
+        ooc.open(paths, "u", axis=axis)
 
 
 def test_some_axes_without_a_name(tmp_path: Path) -> None:
