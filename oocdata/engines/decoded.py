@@ -113,11 +113,6 @@ class Dates:
 
     dtype: ClassVar[np.dtype[Any]] = np.dtype(np.int64)
 
-    @property
-    def packed(self) -> np.dtype[Any]:
-        """Dtype of the stored numbers."""
-        return self.packing.packed
-
     def decode(self, packed: NDArray[Any], out: NDArray[Any]) -> None:
         """Write dates into memory of any dtype; it may be the memory of the packed numbers.
 

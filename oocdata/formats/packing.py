@@ -44,7 +44,7 @@ def decoded(source: Source) -> Source:
         )
     storage = source.storage()
     attributes = storage.annotations().attributes
-    removed = dict.fromkeys(PACKING)
+    removed = dict.fromkeys((*PACKING, "dtype"))
     with error_location(storage.path, storage.key):
         numbers = packing_of(source.dtype, attributes)
         coding: Packing | Dates | None = numbers
@@ -60,8 +60,6 @@ def decoded(source: Source) -> Source:
                 f"({packing(attributes)}). Leave out decode=True, and scale what is delivered as "
                 "stored with `.map`."
             )
-    if coding.dtype == np.bool_:
-        removed["dtype"] = None
     if any(name in attributes for name in SCALED):
         removed |= dict.fromkeys(VALID)
     return Decoded(source, coding, packing(attributes) or "bool", removed)

@@ -40,7 +40,7 @@ _REFORM = np.datetime64("1582-10-15")
 _DATE = re.compile(
     r"(\d{1,4})-(\d{1,2})-(\d{1,2})"
     r"(?:[T ]+(\d{1,2})(?::(\d{1,2})(?::(\d{1,2})(?:\.(\d*))?)?)?)?"
-    r"\s*(Z|UTC|GMT|[+-]\d{1,2}(?::?\d{2})?)?"
+    r"\s*(?:Z|UTC|GMT|([+-])(\d{1,2})(?::?(\d{2}))?)?"
 )
 
 
@@ -76,12 +76,13 @@ def dates_of(packing: Packing, attributes: Mapping[str, Any]) -> Dates:
 def _since(parsed: re.Match[str], *, mixed: bool) -> tuple[int, bool]:
     """Return a date in nanoseconds since 1970, and whether it is in the Julian calendar."""
     year, month, day = (int(parsed[at]) for at in (1, 2, 3))
-    hour, minute, second = (int(parsed[at] or 0) for at in (4, 5, 6))
+    hour, minute, second, east, more = (int(parsed[at] or 0) for at in (4, 5, 6, 9, 10))
+    minute += (east * 60 + more) * (1 if parsed[8] == "-" else -1)  # to UTC
     fraction = int((parsed[7] or "0").ljust(9, "0")[:9])
     date = np.datetime64(f"{year:04}-{month:02}-{day:02}")  # ValueError for an invalid date
     julian = mixed and bool(date < _REFORM)
     days = _julian(year, month, day) if julian else int(date.astype(np.int64))
-    seconds = ((days * 24 + hour) * 60 + minute) * 60 + second - _zone(parsed[8] or "Z")
+    seconds = ((days * 24 + hour) * 60 + minute) * 60 + second
     return seconds * 10**9 + fraction, julian
 
 
@@ -90,12 +91,3 @@ def _julian(year: int, month: int, day: int) -> int:
     years = year + 4800 - (month < 3)
     months = (month + 9) % 12  # since March
     return day + (153 * months + 2) // 5 + 365 * years + years // 4 - 32083 - 2440588
-
-
-def _zone(text: str) -> int:
-    """Return the offset of a time zone from UTC in seconds, positive in the east."""
-    if text in ("Z", "UTC", "GMT"):
-        return 0
-    hours, minutes = re.fullmatch(r"(\d{1,2}):?(\d{2})?", text[1:]).groups(default="0")  # type: ignore[union-attr]
-    seconds = (int(hours) * 60 + int(minutes)) * 60
-    return -seconds if text[0] == "-" else seconds
