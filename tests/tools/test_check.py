@@ -575,6 +575,34 @@ def test_rows_along_one_axis(tmp_path: Path) -> None:
         assert nan.rows == (range(1, 2),)
 
 
+def test_single_numbers_without_a_row_axis(tmp_path: Path) -> None:
+    values = {"loss": np.float64(np.nan), "steps": np.int64(7), "u": np.full(3, np.inf)}
+    np.save(tmp_path / "a.npy", values["loss"])
+    np.savez(tmp_path / "a.npz", **values)
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.update(values)
+    group = zarr.create_group(tmp_path / "a.zarr")
+    for name, array in values.items():
+        group.create_array(name, data=np.asarray(array))
+    for name in ("a.npz", "a.h5", "a.zarr"):
+        health = check(tmp_path / name, axis=None)
+        shapes = {str(one.key).strip("/"): one.shape for one in health.datasets}
+        assert shapes == {"loss": (1,), "steps": (1,), "u": (3,)}
+        findings = {str(one.key).strip("/"): (one.kind, *one.rows) for one in health.findings}
+        assert findings == {"loss": ("nan", range(1)), "u": ("inf", range(3))}
+        assert check(tmp_path / name, "steps", axis=None).healthy()
+    group.create_array("absent", shape=(), dtype="f4")
+    group.create_array("cut", data=np.float64(3), compressors=None)
+    (tmp_path / "a.zarr/cut/c").write_bytes(b"1234")
+    findings = {str(one.key): one.kind for one in check(tmp_path / "a.zarr", axis=None).findings}
+    assert findings == {"absent": "unwritten", "cut": "damaged", "loss": "nan", "u": "inf"}
+    assert found(check([tmp_path / "a.npy"], axis=None)) == {"nan": [0]}
+    with (tmp_path / "a.npy").open("r+b") as file:
+        file.truncate(130)
+    (cut,) = check(tmp_path / "a.npy", axis=None).findings
+    assert (cut.kind, cut.row_count) == ("truncated", 0)
+
+
 def test_part_of_an_array_by_the_positions_in_it(tmp_path: Path) -> None:
     values = ROWS.copy()
     values[[7, 30, 31, 50], 1, 30] = np.nan

@@ -195,11 +195,11 @@ class Objects:
 
     def rows(self, places: Ints) -> dict[str, Any]:
         """Return the first rows of chunks and their number, as arguments of `SourceError`."""
-        return self._rows(places[:, self.axis].tolist(), self.metadata.chunk_shape)
+        return self._rows(places, self.metadata.chunk_shape)
 
     def rows_of(self, place: Sequence[int]) -> dict[str, Any]:
         """Return the rows of an object, as `rows` does."""
-        return self._rows([place[self.axis]], self.metadata.object_shape)
+        return self._rows([place], self.metadata.object_shape)
 
     def place(self, number: int) -> tuple[int, ...]:
         """Return the grid position of an object."""
@@ -217,9 +217,11 @@ class Objects:
         found = self.store.status(self.name(self.place(number)))
         return ABSENT if found is None else found.version
 
-    def _rows(self, numbers: Iterable[int], steps: Sequence[int]) -> dict[str, Any]:
+    def _rows(self, places: Ints | Sequence[Sequence[int]], steps: Sequence[int]) -> dict[str, Any]:
+        if not steps:  # a single number
+            return {}
         length, step = self.metadata.shape[self.axis], steps[self.axis]
-        starts = [number * step for number in sorted(set(numbers))]
+        starts: list[int] = (np.unique(np.asarray(places)[:, self.axis]) * step).tolist()
         runs = [range(start, min(start + step, length)) for start in starts]
         first = islice(chain.from_iterable(runs), _REPORTED_ROWS)
         return {"rows": list(first), "count": sum(map(len, runs))}

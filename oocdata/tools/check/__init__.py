@@ -49,8 +49,8 @@ def check(
     progress : bool
         Show a bar on standard error.
     **opening
-        `axis` (of several, only the first numbers rows), `dtype`, `shape`, `offset` and `external`
-        as in `oocdata.open`.
+        `axis` (of several, only the first numbers rows; None: single numbers are read too),
+        `dtype`, `shape`, `offset` and `external` as in `oocdata.open`.
 
     Returns
     -------
@@ -102,8 +102,10 @@ def check(
         if argument in source.arguments:
             value = source.arguments[argument]
             raise ArgumentError(f"`{argument}` must be left out; got {value!r}. {hint}.")
-    axes = [source.axis] if isinstance(source.axis, int | str) else list(source.axis or (0,))
-    source = Opening.of(source, axis=axes[0])
+    axis = source.axis if isinstance(source.axis, int | str | None) else (*source.axis, 0)[0]
+    if axis is None and (manifest or write_manifest):
+        axis = 0  # checksums are of rows
+    source = Opening.of(source, axis=axis)
     paths = source.paths()
     has_path = any(isinstance(one, str | os.PathLike) for one in (manifest, write_manifest))
     if len(paths) > 1 and has_path:

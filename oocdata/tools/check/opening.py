@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import zipfile
 import zlib
+from contextlib import suppress
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -17,6 +18,7 @@ from oocdata.engines.axes import axis_numbers
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.source import Storage
 from oocdata.errors import (
+    ArgumentError,
     MissingChunkError,
     MissingFileError,
     SourceError,
@@ -47,6 +49,10 @@ def opened(opening: Opening) -> Opened:
     """Open an array that may be damaged; raise if nothing of it can be read."""
     kind = "npy" if "shape" in opening.arguments else format_of(opening.target)
     openers = {"npy": _opened_plain, "npz": _opened_npz, "hdf5": _opened_hdf5, "zarr": _opened_zarr}
+    if opening.axis is None:
+        with suppress(ArgumentError):
+            return opened(Opening.of(opening, axis=0))
+        del openers["npy"]  # a single number, which is there or not
     return openers[kind](opening) if kind in openers else (opening.view(), [])
 
 
@@ -143,7 +149,7 @@ def _opened_zarr(opening: Opening) -> Opened:
     store, name = tree.store, tree.only_name() if opening.key is None else opening.key.strip("/")
     missing: Missing = "fill" if store.listable else "error"
     metadata = tree.metadata(name)
-    if metadata is None:  # a group that is read as one array, or none
+    if metadata is None or not metadata.shape:  # a group that is read as one array, or a number
         return Opening.of(opening, missing="error").view(), []
     named = Storage("Zarr", store.path, name or None, dimensions=metadata.dimensions)
     (axis,) = axis_numbers(opening.axis, len(metadata.shape), named)
