@@ -175,10 +175,14 @@ class Concat(WithStorage):
         )
         return replace(combined, **self._changes)
 
-    def read(
+    def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
+        """Write ``out[i] = the box at origins[i]``; see `Source.read`."""
+        self.read_to(origins, extent, out)
+
+    def read_to(
         self, origins: Ints, extent: Extent, out: NDArray[Any], places: Ints | None = None
     ) -> None:
-        """Write ``out[i] = the box at origins[i]``, or to ``out[places[i]]``; see `Source.read`."""
+        """Write each box to its place, or to ``out[places[i]]``."""
         if out.size == 0:
             return
         for boxes, start, stop in self._pieces(origins, extent):
@@ -194,8 +198,6 @@ class Concat(WithStorage):
             if places is not None:
                 boxes = places[boxes]
             self._read_within_parts(begins, cut, target, boxes, places is None and not others)
-
-    read_to = read
 
     def read_boxes(self, origins: Ints, extent: Extent) -> Iterator[Boxes]:
         """Yield the boxes of the parts that are read for boxes of the whole."""

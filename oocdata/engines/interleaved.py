@@ -54,12 +54,10 @@ class Interleaved(Concat):
         arrays = [_common_array(group) for group in groups.values() if len(group) > 1]
         return {part: found for array in arrays for part, found in array.items()}
 
-    def read(
-        self, origins: Ints, extent: Extent, out: NDArray[Any], places: Ints | None = None
-    ) -> None:
-        """Write ``out[i] = the box at origins[i]``, or to ``out[places[i]]``; see `Source.read`."""
-        if places is not None or not out.size or np.ptp(origins[:, self.axis]):
-            super().read(origins, extent, out, places)
+    def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
+        """Write ``out[i] = the box at origins[i]``; see `Source.read`."""
+        if not out.size or np.ptp(origins[:, self.axis]):
+            super().read(origins, extent, out)
             return
         groups: dict[AxisView | None, list[Any]] = defaultdict(list)
         for _, start, stop in self._pieces(origins, extent):
@@ -74,8 +72,6 @@ class Interleaved(Concat):
             else:
                 regions = [(region[-1], place) for (*_, region), place in shares]
                 self._read_places(whole, regions, origins, extent, out)
-
-    read_to = read
 
     def _read_places(
         self,

@@ -82,7 +82,7 @@ def test_any_boxes(data: st.DataObject) -> None:
     if room == len(origins):
         source.read(origins, extent, out)
     else:
-        source.read(origins, extent, out, places)
+        source.read_to(origins, extent, out, places)
         assert (np.delete(out, places, axis=0) == -1).all()
     for box, origin in zip(out[places], origins.tolist(), strict=True):
         cut = tuple(slice(at, at + n) for at, n in zip(origin, extent.lengths, strict=True))
@@ -90,7 +90,7 @@ def test_any_boxes(data: st.DataObject) -> None:
     # Also boxes that cross parts find the chunks of the others.
     assert all(set(reader.count.values()) <= {1} for reader in readers)
     decoded(readers)
-    source.read(origins, extent, out, places)
+    source.read_to(origins, extent, out, places)
     assert decoded(readers) == [0] * len(lengths)
 
 
