@@ -199,6 +199,11 @@ def torch_archive(path: Path) -> None:
         archive.writestr("archive/version", "3")
 
 
+def picture_archive(path: Path) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("train/cat/1.png", b"\x89PNG\r\n\x1a\n")
+
+
 def matlab(path: Path) -> None:
     scipy = pytest.importorskip("scipy.io")
     scipy.savemat(path, {"a": np.zeros((4, 3))})
@@ -220,6 +225,9 @@ def matlab(path: Path) -> None:
             lambda path: path.write_bytes(gzip.compress(b"a")),
             "gunzip -k data.h5.gz: rows",
         ),
+        ("a.zip", picture_archive, r"an archive of files\. Unpack it, .* 'folder/\*/\*\.png'"),
+        ("a.tar", lambda path: path.write_bytes(bytes(10240)), "an archive of files"),
+        ("a.tar.gz", lambda path: path.write_bytes(gzip.compress(b"a")), "an archive of files"),
         ("a", head(b"GRIB"), r"GRIB\. .*cfgrib"),
         ("a", head(b"\x0e\x03\x13\x01"), r"HDF of version 4\. .*h4toh5"),
         ("lines.gz", lambda path: path.write_bytes(gzip.compress(b"a")), "format='text'"),

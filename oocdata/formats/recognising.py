@@ -38,6 +38,10 @@ _RULE = (
 )
 _RULE_URL = "a URL must be that of a .npy, .npz, HDF5 (netCDF4) or Zarr"
 
+_ARCHIVE = (
+    "an archive of files. Unpack it, and open its files by a glob such as 'folder/*.png', or "
+    "'folder/*/*.png' if there is a folder for each class."
+)
 _FOREIGN: dict[str, tuple[bytes | str, ...]] = {
     "netCDF of version 3. Open it through xarray: ooc.open(xarray.open_dataset(path)['name']).": (
         *(b"CDF\x01", b"CDF\x02", b"CDF\x05"),
@@ -52,10 +56,11 @@ _FOREIGN: dict[str, tuple[bytes | str, ...]] = {
         *(b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", ".pkl", ".pickle", ".pt", ".pth"),
     ),
     "JSON. If each line is an object, open the lines: format='text'.": (".json",),
+    _ARCHIVE: (b"7z\xbc\xaf\x27\x1c", ".7z", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz"),
     "a compressed file. Unpack it first, e.g. gunzip -k data.h5.gz: rows in it have no address. "
     "TFRecord, and text by its name or format='text', are opened in gzip.": (
-        *(b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf\x27\x1c"),
-        *(".gz", ".bz2", ".xz", ".zst", ".7z", ".tar", ".tgz"),
+        *(b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd"),
+        *(".gz", ".bz2", ".xz", ".zst"),
     ),
 }
 """Formats that oocdata can't open: name and advice, with their first bytes and endings of names."""
@@ -163,6 +168,8 @@ def _array_format(file: IO[bytes], head: bytes, path: str, nbytes: int) -> Forma
         if any(os.path.basename(name) in _ZARR_METADATA for name in names):
             return "zarr"
         _refuse_foreign(path)
+        if names and not any(name.endswith(".npy") for name in names):
+            raise UnknownFormatError(f"{_RULE}; got {_ARCHIVE}", path=path)
         return "npz"
     # File Format Specification, II.A: HDF5 starts at byte 0, or after a user block of 512·2ⁿ bytes.
     offset = 0
