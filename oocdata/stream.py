@@ -204,9 +204,16 @@ class Generated:
         ------
         oocdata.errors.ArgumentError
             If an argument breaks its rule.
+        oocdata.errors.EmptyError
+            If the remainder is dropped, and the `length` of `generate` is less than a batch.
         """
         drop = as_flag("drop_remainder", drop_remainder)
         stream = Stream(self, as_count("batch_size", batch_size), drop)
+        if stream.steps == 0:
+            raise EmptyError(
+                f"`batch_size` must be at most the {self.length} elements of an epoch when the "
+                f"remainder is dropped; got {batch_size}."
+            )
         if self.workers:
             registry.call("check_workers", stream)
         return stream
