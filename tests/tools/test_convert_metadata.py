@@ -171,7 +171,7 @@ def test_attributes_that_parts_do_not_share(tmp_path: Path, target: Path) -> Non
         write(tmp_path / "b.nc", history="b", nan=np.nan, levels=[1, 2], extra=1),
     ]
     done = convert(ooc.open(paths, "u").astype("f4"), target, to_key="u")
-    assert done.plan.target.lost == ("history", "extra")
+    assert done.plan.target.lost[:-1] == ("history", "extra")
     assert_array_equal(read(target).values, np.concatenate([VALUES, VALUES]))
     assert read(target).attrs["units"] == "K"
     data = xarray.open_dataset(paths[1])["u"].rename(lat="y")
@@ -282,3 +282,19 @@ def test_a_fill_value_that_hdf5_leaves_undefined(tmp_path: Path) -> None:
         made = h5py.h5d.create(file.id, b"u", h5py.h5t.NATIVE_INT16, space, properties)
         h5py.Dataset(made)[:] = 3
     assert target_for(ooc.open(tmp_path / "a.h5"), "zarr").fill_value is None
+
+
+def test_borders_of_episodes_are_named(tmp_path: Path) -> None:
+    for number in range(3):
+        np.save(tmp_path / f"part{number}.npy", np.arange(4.0))
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["demo_0/u"], file["demo_1/u"] = np.zeros(3), np.zeros(2)
+    files, runs = ooc.open(f"{tmp_path}/part*.npy"), ooc.open(np.zeros((3, 4)), axis=(0, 1))
+    demos = ooc.open(tmp_path / "a.h5", "demo_*/u")
+    for view in (files, runs, demos, files[2:7]):
+        (lost,) = target_for(view, "zarr").lost
+        assert lost.startswith("where its files or episodes begin")
+    for view in (files[:4], ooc.open(np.zeros((3, 4))), demos[3:]):
+        assert not target_for(view, "zarr").lost
+    text = str(convert(files, tmp_path / "whole.npy"))
+    assert "give windows `episodes`, their lengths" in " ".join(text.split())

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.lib import format as npy_format
 
+from oocdata.datasets.episodes import crosses_parts
 from oocdata.datasets.view import View
 from oocdata.engines.dtypes import can_hold, is_small_float
 from oocdata.errors import UnsupportedDtypeError
@@ -58,6 +59,8 @@ def target_for(view: View, target: Format, key: str | None = None, codec: Codec 
     fits = any(names) and len(names) == view.ndim and target != "npy"
     if any(names) and not fits:
         lost.append(_NAMES)
+    if len(view.default_episodes.lengths) > 1 or crosses_parts(view):
+        lost.append("where its files or episodes begin: give windows `episodes`, their lengths")
     fill_value = annotations.fill_value
     return Target(
         format=target,
