@@ -69,11 +69,10 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
     Notes
     -----
     Pass the dataset of `to_tf` to ``fit``, without ``steps_per_epoch``, and this callback after all
-    others. The dataset may be mapped, but each element must stay one step: an epoch ends after the
-    steps of the loader, also where ``rebatch`` or ``concatenate`` would give more. In the epoch
-    that is continued, Keras counts batches from 0, so its progress bar ends early; the logs of the
-    epoch cover all its steps. If the first batch creates variables (of a model that is not built,
-    of metrics), one extra step is run to create them, and its effects are undone.
+    others. The dataset may be mapped, but each element must stay one step, without ``rebatch``. In
+    the epoch that is continued, Keras counts batches from 0, so its progress bar ends early; the
+    logs of the epoch cover all its steps. If the first batch creates variables (of a model that is
+    not built, of metrics), one extra step is run to create them, and its effects are undone.
 
     Saved: ``model.variables`` (weights, and the seeds of layers such as dropout), the variables of
     all optimizers that are attributes of the model (moments, steps, learning rate), and, within an
@@ -215,16 +214,29 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
         self._pass = replace(pass_, first=pass_.first - before, length=pass_.length + before)
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Make the next training step create the variables that are missing, then restore the save.
+        """Let the next step create the variables that are missing, or the last one end the data.
 
-        Keras creates them from the data of ``fit``, which may be mapped, and in the model's own
-        training step. So steps before the saved one are trained on again, and their effects are
-        undone.
+        Keras creates variables from the data of ``fit``, which may be mapped, and in the model's
+        own training step. So steps before the saved one are trained on again, and their effects
+        are undone.
         """
         save, self._pending = self._pending, None
-        if save is None:
-            return
         model, train = self.model, self.model.train_function
+
+        def train_last(iterator: Any) -> Any:
+            model.train_function = train
+            logs = train(iterator)
+            if next(iterator, None) is not None:
+                raise ArgumentError(
+                    f"`fit` must take the {len(self.loader)} steps of an epoch from the dataset; "
+                    "it gives more. Leave out `rebatch` and `concatenate`."
+                )
+            return logs
+
+        if save is None:
+            if self._first + batch + int(model.steps_per_execution) >= len(self.loader):
+                model.train_function = train_last
+            return
 
         def train_twice(iterator: Any) -> Any:
             model.train_function = train
@@ -268,7 +280,7 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
         elif not self.model.stop_training:
             raise ArgumentError(
                 f"`fit` must train on all {len(self.loader)} steps of an epoch; it took "
-                f"{self._step}. Leave out `steps_per_epoch`."
+                f"{self._step}. Leave out `steps_per_epoch`, and `batch` of the dataset."
             )
 
     def on_train_end(self, logs: Any = None) -> None:

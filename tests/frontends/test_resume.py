@@ -512,6 +512,23 @@ class TestRefuses:
         with pytest.raises(ArgumentError, match=r"Write fit\(resume\.to_tf\(\)"):
             new_model().fit(loader_of().to_tf(), verbose=0, shuffle=False, callbacks=[resume])
 
+    @pytest.mark.filterwarnings("ignore:Your input ran out of data")
+    @pytest.mark.parametrize(
+        ("change", "said"),
+        [
+            (lambda data: data.rebatch(1), r"it gives more\. Leave out `rebatch`"),
+            (lambda data: data.concatenate(data), "it gives more"),
+            (
+                lambda data: data.unbatch().batch(99),
+                r"it took \d+\. Leave out .*`batch` of the dataset",
+            ),
+        ],
+    )
+    def test_a_dataset_of_other_steps(self, tmp_path: Path, change: Any, said: str) -> None:
+        with pytest.raises(ArgumentError, match=said):
+            train(tmp_path, data=lambda resume: change(resume.to_tf()), model=model_of(2))
+        assert not ooc.Resume(tmp_path, loader_of()).start[0]
+
     def test_an_argument_that_is_no_loader(self, tmp_path: Path) -> None:
         made: Any = ooc.generate(lambda: iter([1]), workers=0).batches(2)
         for given in (loader_of().dataset, made):
