@@ -295,11 +295,9 @@ class View(ArrayRows):
             places = self.places_along(axis)
             if _is_list(part):
                 columns = take(places, as_positions(part, len(places)))
-                chosen = select_columns(source, axis, columns)
-                if chosen is not None:
-                    source, new_cuts[axis] = chosen, range(len(columns))
-                    continue
-            new_cuts[axis] = cut(places, part)
+                source, new_cuts[axis] = select_columns(source, columns), range(len(columns))
+            else:
+                new_cuts[axis] = cut(places, part)
         order = tuple(axis for axis in self.order if isinstance(new_cuts[axis], range))
         return replace(self, source=source, cuts=tuple(new_cuts), order=order)
 

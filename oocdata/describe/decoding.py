@@ -131,7 +131,7 @@ class Decoder:
         self._axes = before
         if kind is Columns:
             source, places = parts["source"], parts["places"]
-            return select_columns(source, 1, as_positions(places, source.shape[1]))
+            return select_columns(source, as_positions(places, source.shape[1]))
         decoded = kind(**parts)
         if isinstance(decoded, Dataset):
             _check_boxes(decoded)

@@ -167,16 +167,8 @@ def join_entries(parts: Sequence[tuple[Entries, Ints]], dtype: np.dtype[Any]) ->
     return entries
 
 
-def select_columns(source: Source, axis: int, places: Ints) -> Source | None:
-    """Return a source of selected columns; None if `source` is not sparse or `axis` is not 1.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If a column is selected twice.
-    """
-    if axis != 1 or not is_sparse(source):
-        return None
+def select_columns(source: Source, places: Ints) -> Source:
+    """Return selected columns of a sparse source; raise `ArgumentError` if one is repeated."""
     if len(np.unique(places)) < len(places):
         raise ArgumentError(
             "columns of sparse rows must be chosen once each; got some more often. Repeat them in "

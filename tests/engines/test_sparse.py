@@ -107,10 +107,10 @@ def test_any_entries_of_any_columns(data: st.DataObject) -> None:
     columns = columns[: data.draw(st.integers(1, len(columns)))]
     half = len(dense) // 2
     parts = [source_of(matrix[:half]), source_of(matrix[half:])]
-    source = select_columns(concatenate(parts, 0), 1, columns)
+    source = select_columns(concatenate(parts, 0), columns)
     assert source is not None
     assert is_sparse(source)
-    again = select_columns(source, 1, np.arange(len(columns))[::-1])
+    again = select_columns(source, np.arange(len(columns))[::-1])
     assert again is not None
     assert again.shape == (len(dense), len(columns))
     rows = np.array(
@@ -143,7 +143,7 @@ def test_columns_of_any_whole_dtype(dtypes: tuple[str, str]) -> None:
 
 def test_no_column_is_chosen_twice() -> None:
     with pytest.raises(ArgumentError, match="once each"):
-        select_columns(source_of(random_csr(5, 4)), 1, np.array([1, 1]))
+        select_columns(source_of(random_csr(5, 4)), np.array([1, 1]))
 
 
 @pytest.mark.parametrize("most", [1, 7, 100])
