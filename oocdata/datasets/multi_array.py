@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -47,10 +47,6 @@ class MultiArrayBatch(ABC):
 
     @abstractmethod
     def __len__(self) -> int: ...
-
-    @abstractmethod
-    def rows(self, start: int, stop: int) -> Self:
-        """Return a range of rows, copied."""
 
 
 def aligned_length(numbers: int) -> int:

@@ -73,11 +73,6 @@ class RaggedBatch(MultiArrayBatch):
         at = range(len(self))[row]
         return self.values[self.row_splits[at] : self.row_splits[at + 1]]
 
-    def rows(self, start: int, stop: int) -> RaggedBatch:
-        """Return a range of rows, copied."""
-        splits = self.row_splits[start : stop + 1]
-        return RaggedBatch(self.values[splits[0] : splits[-1]].copy(), splits - splits[0])
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Ragged(MultiArrayView):

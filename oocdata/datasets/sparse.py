@@ -58,17 +58,13 @@ class SparseBatch(MultiArrayBatch):
     def __getitem__(self, row: int) -> SparseBatch:
         """Return one row, as a batch of one."""
         at = range(len(self))[row]
-        return self.rows(at, at + 1)
+        first, last = np.searchsorted(self.indices[:, 0], (at, at + 1))
+        indices = self.indices[first:last] - (at, 0)
+        return SparseBatch(indices, self.values[first:last].copy(), (1, self.shape[1]))
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         """Return the dense array; ``np.asarray(batch)``."""
         return np.asarray(self.dense(), dtype)
-
-    def rows(self, start: int, stop: int) -> SparseBatch:
-        """Return a range of rows, copied."""
-        first, last = np.searchsorted(self.indices[:, 0], (start, stop))
-        indices = self.indices[first:last] - (start, 0)
-        return SparseBatch(indices, self.values[first:last].copy(), (stop - start, self.shape[1]))
 
     def dense(self) -> NDArray[Any]:
         """Return the dense array, shape (rows, columns)."""
