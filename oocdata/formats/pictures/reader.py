@@ -149,9 +149,6 @@ class PictureReader:
 
     def _bytes_of(self, places: list[list[int]]) -> list[bytes]:
         """Return the bytes of pictures."""
-        bytes_of = getattr(self.source, "bytes_of", None)  # of files
-        if bytes_of is not None:
-            return [bytes_of(place[0]) for place in places]
         within = self.source.shape[self.axes :]
         rows = np.empty((len(places), *[1] * self.axes, *within), self.source.dtype)
         origins = np.array([[*place, *[0] * len(within)] for place in places])
