@@ -16,11 +16,6 @@ import numpy as np
 __all__ = ["codes", "constants_read", "function_of", "globals_of", "is_installed", "module_of"]
 
 _CONSTANTS = (bool, int, float, complex, str, bytes, np.generic)
-_CHANGES = {
-    *("STORE_SUBSCR", "STORE_SLICE", "DELETE_SUBSCR", "append", "extend", "insert", "remove"),
-    *("pop", "popitem", "clear", "update", "setdefault", "sort", "reverse"),
-}
-"""Instructions and methods that change lists and dicts."""
 
 
 def function_of(member: Any) -> FunctionType | None:
@@ -81,10 +76,10 @@ def codes(code: CodeType) -> Iterator[CodeType]:
 def constants_read(functions: Iterable[Any]) -> dict[str, str]:
     """Return the numbers and texts in globals that functions, and those they call, read.
 
-    By name, as text; also those in tuples, lists and dicts. Not what one of these functions
-    assigns, and no lists and dicts if one of them changes any: they may be its own state.
+    By name, as text; also tuples of them. Not those that one of these functions assigns: they are
+    its own state, as lists and dicts may be.
     """
-    found, assigned, changes = dict[str, str](), set[str](), False
+    found, assigned = dict[str, str](), set[str]()
     pending, visited = list(functions), dict[int, Any]()
     for value in pending:
         if id(value) in visited:
@@ -104,21 +99,14 @@ def constants_read(functions: Iterable[Any]) -> dict[str, str]:
                 with suppress(ValueError):  # a variable not assigned yet
                     pending.append(cell.cell_contents)
             for name, used in globals_of(value):
-                if _is_plain(used):
+                parts = used if isinstance(used, tuple) else (used,)
+                if all(isinstance(part, _CONSTANTS) for part in parts):
                     found[f"{module_of(value)}.{name}"] = repr(used)
                 else:
                     pending.append(used)
-            for instruction in chain(*map(dis.get_instructions, codes(value.__code__))):
-                changes |= instruction.opname in _CHANGES or instruction.argval in _CHANGES
-                if instruction.opname == "STORE_GLOBAL":
-                    assigned.add(f"{module_of(value)}.{instruction.argval}")
-    assigned |= {name for name, text in found.items() if changes and text[0] in "[{"}
+            assigned |= {
+                f"{module_of(value)}.{instruction.argval}"
+                for instruction in chain(*map(dis.get_instructions, codes(value.__code__)))
+                if instruction.opname == "STORE_GLOBAL"
+            }
     return {name: text for name, text in found.items() if name not in assigned}
-
-
-def _is_plain(value: Any) -> bool:
-    """Return whether a value is a number or text, or a few of them in tuples, lists or dicts."""
-    parts = [*value, *value.values()] if isinstance(value, dict) else value
-    return isinstance(value, _CONSTANTS) or (
-        isinstance(parts, tuple | list) and len(parts) < 100 and all(map(_is_plain, parts))
-    )
