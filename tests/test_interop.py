@@ -225,7 +225,7 @@ def matlab(path: Path) -> None:
             lambda path: path.write_bytes(gzip.compress(b"a")),
             "gunzip -k data.h5.gz: rows",
         ),
-        ("a.zip", picture_archive, r"an archive of files\. Unpack it, .* 'folder/\*/\*\.png'"),
+        ("a.zip", picture_archive, r"an archive of files\. Unpack it, .* 'folder/\*\*/\*\.png'"),
         ("a.tar", lambda path: path.write_bytes(bytes(10240)), "an archive of files"),
         ("a.tar.gz", lambda path: path.write_bytes(gzip.compress(b"a")), "an archive of files"),
         ("a", head(b"GRIB"), r"GRIB\. .*cfgrib"),

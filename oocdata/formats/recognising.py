@@ -38,10 +38,7 @@ _RULE = (
 )
 _RULE_URL = "a URL must be that of a .npy, .npz, HDF5 (netCDF4) or Zarr"
 
-_ARCHIVE = (
-    "an archive of files. Unpack it, and open its files by a glob such as 'folder/*.png', or "
-    "'folder/*/*.png' if there is a folder for each class."
-)
+_ARCHIVE = "an archive of files. Unpack it, and open its files by a glob: 'folder/**/*.png'."
 _FOREIGN: dict[str, tuple[bytes | str, ...]] = {
     "netCDF of version 3. Open it through xarray: ooc.open(xarray.open_dataset(path)['name']).": (
         *(b"CDF\x01", b"CDF\x02", b"CDF\x05"),
@@ -59,8 +56,7 @@ _FOREIGN: dict[str, tuple[bytes | str, ...]] = {
     _ARCHIVE: (b"7z\xbc\xaf\x27\x1c", ".7z", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz"),
     "a compressed file. Unpack it first, e.g. gunzip -k data.h5.gz: rows in it have no address. "
     "TFRecord, and text by its name or format='text', are opened in gzip.": (
-        *(b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd"),
-        *(".gz", ".bz2", ".xz", ".zst"),
+        *(b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd", ".gz", ".bz2", ".xz", ".zst"),
     ),
 }
 """Formats that oocdata can't open: name and advice, with their first bytes and endings of names."""
