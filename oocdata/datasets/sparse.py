@@ -15,7 +15,7 @@ from oocdata.datasets.multi_array import MultiArrayBatch, MultiArrayView, aligne
 from oocdata.datasets.request import Request
 from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.view import View
-from oocdata.engines.columns import join_entries, longest_row, matrices_of, read_entries
+from oocdata.engines.columns import join_entries, matrices_of, read_entries
 from oocdata.errors import ArgumentError
 from oocdata.threads import cached_property
 
@@ -127,7 +127,7 @@ class Sparse(MultiArrayView):
     @cached_property
     def _longest(self) -> int:
         """Upper bound of the stored values in a row; reads the row pointers."""
-        return min(longest_row(self.source), self.element[0])
+        return min(max(one.longest for one in matrices_of(self.source)), self.element[0])
 
 
 def sparse_rows(view: View) -> Sparse:

@@ -21,7 +21,7 @@ from oocdata.errors import ArgumentError
 from oocdata.threads import cached_property
 
 __all__ = [
-    "Columns", "is_sparse", "join_entries", "joined_names", "longest_row", "matrices_of",
+    "Columns", "is_sparse", "join_entries", "joined_names", "matrices_of",
     "read_entries", "select_columns",
 ]  # fmt: skip
 
@@ -117,11 +117,6 @@ def matrices_of(source: Source) -> Iterator[SparseRows]:
     elif isinstance(source, Concat):
         for part in source.parts:
             yield from matrices_of(part)
-
-
-def longest_row(source: Source) -> int:
-    """Return the number of stored values of the longest row, of all columns."""
-    return max(matrix.longest for matrix in matrices_of(source))
 
 
 def read_entries(source: Source, origins: Ints, extent: Extent) -> Entries:
