@@ -202,10 +202,8 @@ class Generated:
 
         Raises
         ------
-        oocdata.errors.ArgumentError
-            If an argument breaks its rule.
-        oocdata.errors.EmptyError
-            If the remainder is dropped, and the `length` of `generate` is less than a batch.
+        oocdata.errors.ArgumentError, oocdata.errors.EmptyError
+            If an argument breaks its rule, or a dropped remainder leaves no batch of `length`.
         """
         drop = as_flag("drop_remainder", drop_remainder)
         stream = Stream(self, as_count("batch_size", batch_size), drop)

@@ -185,11 +185,10 @@ class StreamBatches(_OrderedBatches):
             self._ahead = self._ahead or iter(self.stream)
             batch = next(self._ahead, None)
         if batch is None:
-            size, drops = self.stream.batch_size, self.stream.drop_remainder
             raise EmptyError(
                 f"`steps` must be at most the batches that the generators make; they ended before "
                 f"step {step} of {len(self)}"
-                f"{f', and drop_remainder=True drops fewer than {size} elements' * drops}."
+                f"{', and the remainder is dropped' * self.stream.drop_remainder}."
             )
         if self._in_epoch or self._asked:
             self._asked.add(step)
