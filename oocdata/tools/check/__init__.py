@@ -103,9 +103,8 @@ def check(
             value = source.arguments[argument]
             raise ArgumentError(f"`{argument}` must be left out; got {value!r}. {hint}.")
     axis = source.axis if isinstance(source.axis, int | str | None) else (*source.axis, 0)[0]
-    if axis is None and (manifest or write_manifest):
-        axis = 0  # checksums are of rows
-    source = Opening.of(source, axis=axis)
+    single = 0 if manifest or write_manifest else None  # checksums are of rows
+    source = Opening.of(source, axis=single if axis is None else axis)
     paths = source.paths()
     has_path = any(isinstance(one, str | os.PathLike) for one in (manifest, write_manifest))
     if len(paths) > 1 and has_path:
