@@ -149,11 +149,10 @@ def copy_reordered(array: NDArray[Any], out: NDArray[Any]) -> None:
     >>> out.all()
     np.True_
     """
-    fast = _fastest(out)
     if array.nbytes <= _LEAST_BYTES:
         out[...] = array
         return
-    if _fastest(array) == fast:
+    if _fastest(array) == (fast := _fastest(out)):
         axes = _run_axes(array, out)
         if prod(array.shape[axis] for axis in axes) > _NARROW:
             out[...] = array

@@ -4,8 +4,8 @@ By points: along its outer axes, each box is cut into points. A point is a row o
 several chunks side by side (*columns*), and one `numpy.take` copies the points of many boxes,
 however many chunks they come from. All boxes have the same origin along the inner axes.
 
-By pieces, where points would be many and small, or chunks are too many to pin: one copy for each
-chunk that each box covers.
+By pieces, where points would be many and small, or chunks are too many to pin: one copy for all
+small boxes within chunks, and one for each chunk that each other box covers.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from operator import mul
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from oocdata.box import Extent, Ints
@@ -40,6 +41,10 @@ _POINTS_AT_ONCE = 1 << 14
 
 _SCRATCH_BYTES = 1 << 18
 """Size of NumPy's intermediate copies, which fits the processor's cache."""
+
+_FEWEST_BOXES = 8
+"""Boxes within a chunk are copied together if so many fit there. Patches of 32 x 32 bytes take
+1 / 7 of the processor's time by NumPy iteration."""
 
 _CACHE_LINE = 64
 """Bytes."""
@@ -288,17 +293,33 @@ def _take(
 def _gather_pieces(
     array: Chunked, origins: Ints, extent: Extent, out: NDArray[Any], places: Ints | None
 ) -> None:
-    """Copy the pieces that boxes and chunks share, of as many chunks at a time as may be pinned."""
-    numbers, pieces, steps = [], [], array.steps.tolist()
-    targets = range(len(origins)) if places is None else places.tolist()
-    for target, origin in zip(targets, origins.tolist(), strict=True):
+    """Copy the pieces that boxes and chunks share, of as many chunks at a time as may be pinned.
+
+    Small boxes within a chunk are copied many at a time.
+    """
+    targets = np.arange(len(origins)) if places is None else places
+    chunks, within = np.divmod(origins, array.chunk_lengths)
+    few = _SCRATCH_BYTES // (extent.size * array.dtype.itemsize)
+    inside = (within + extent.spans <= array.chunk_lengths).all(axis=1) & (few >= _FEWEST_BOXES)
+    within, whole, steps = within[inside], targets[inside], array.steps.tolist()
+    numbers, pieces = (chunks[inside] @ array.steps).tolist(), []
+    for target, origin in zip(targets[~inside].tolist(), origins[~inside].tolist(), strict=True):
         axes = zip(origin, extent.lengths, extent.strides, array.chunk_shape, strict=True)
         for parts in product(*[list(chunk_parts(*axis)) for axis in axes]):
-            chunk, within, region = zip(*parts, strict=True)
+            chunk, source, region = zip(*parts, strict=True)
             numbers.append(sum(map(mul, chunk, steps)))
-            pieces.append((within, (target, *region)))
+            pieces.append((source, (target, *region)))
+    strides = [slice(None, None, stride) for stride in extent.strides]
     for pin, some in array.pinned(np.array(numbers, np.int64)):
-        chunks = array.slots_of(pin.memory)
-        for slot, number in zip(pin.slots.tolist(), some.tolist(), strict=True):
-            within, region = pieces[number]
-            copy_reordered(chunks[slot][within], out[region])
+        slots, small = array.slots_of(pin.memory), some < len(whole)
+        if small.any():
+            boxes: Any = sliding_window_view(slots, extent.spans, tuple(range(1, slots.ndim)))
+            which, places = some[small], pin.slots[small]
+            for at in range(0, len(which), few):
+                part = which[at : at + few]
+                index = (places[at : at + few], *within[part].T)
+                out[whole[part]] = boxes[(..., *strides)][index]
+        cut = zip(pin.slots[~small].tolist(), some[~small].tolist(), strict=True)
+        for slot, number in cut:
+            source, region = pieces[number - len(whole)]
+            copy_reordered(slots[(slot, *source)], out[region])
