@@ -232,4 +232,6 @@ def _uniform(draw: Draw, patches: Ints, axis: int, count: int) -> Ints:
     """
     key = epoch_key(draw.seed, draw.epoch, f"patches {axis}")
     numbers = derive_keys(key, patches.astype(np.uint64))
+    if count > 2**32:  # the product would not fit; the bias is below ``count / 2**64``
+        return (numbers % np.uint64(count)).astype(np.int64)
     return ((numbers >> np.uint64(32)) * np.uint64(count) >> np.uint64(32)).astype(np.int64)

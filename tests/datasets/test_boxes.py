@@ -238,6 +238,16 @@ def test_random_places_are_uniform():
     assert 0.2 < (places == other).mean() < 0.3
 
 
+@pytest.mark.parametrize("length", [2**32 + 3, 2**33, 2**41])
+def test_random_places_along_an_axis_of_more_than_32_bits(length: int):
+    rows = ooc.open(np.broadcast_to(np.uint8(0), (20, length)))
+    places = rows.patches(4, per_row=1000).places(np.arange(20_000), Draw(3, 1))[:, 0]
+    assert places.min() >= 0
+    assert places.max() <= length - 4
+    quarters = np.histogram(places, 4, (0, length))[0]
+    assert np.abs(quarters - 5000).max() < 250
+
+
 def test_zipped_and_windowed_arrays_get_the_same_crop():
     view = ooc.open(ARRAY, axis=(0, 1))
     pairs = ooc.zip(view, view[:, ::-1, ::-1]).patches((2, 2), per_row=3)
