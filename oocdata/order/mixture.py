@@ -26,6 +26,7 @@ from typing import TypeAlias
 import numpy as np
 
 from oocdata.box import Ints, groups_of
+from oocdata.errors import ArgumentError
 from oocdata.order.block import BlockShuffle
 from oocdata.order.order import EpochOrder, IndexedOrder, Order, epoch_order_of, order_with_lanes
 from oocdata.threads import cached_property
@@ -98,6 +99,10 @@ class Mixture(IndexedOrder):
     def epoch_order(self, count: int, seed: int, epoch: int) -> EpochOrder:
         """Return the order of one epoch."""
         self._check_count(count, sum(self.counts), "positions of the members")
+        if (epoch + 1) * self.length > 2**61:  # elements are numbered through the whole training
+            raise ArgumentError(
+                f"`epoch` must be less than {2**61 // self.length} for this mixture; got {epoch}."
+            )
         lanes = self.lanes or 1
         each = self.length // lanes
         epochs = lru_cache(_MOST_EPOCHS)(partial(self._member_epoch, seed))

@@ -145,6 +145,16 @@ def test_members_in_order_go_on_from_epoch_to_epoch() -> None:
     assert every[every >= 5].tolist() == [*range(5, 12)] * 2
 
 
+def test_epochs_whose_elements_cannot_be_numbered_are_refused() -> None:
+    order = Mixture((Shuffle(), Shuffle()), (50, 50), (1, 1), 100)
+    last = 2**61 // 100 - 1
+    positions = order.positions(100, 0, 100, seed=0, epoch=last)
+    assert sorted(positions.tolist()) == [*range(100)]
+    for epoch in (last + 1, 2**60):
+        with pytest.raises(ArgumentError, match=f"`epoch` must be less than {last + 1}"):
+            order.positions(100, 0, 100, seed=0, epoch=epoch)
+
+
 def test_members_of_equal_length_are_shuffled_differently() -> None:
     order = Mixture((Shuffle(), Shuffle()), (50, 50), (1, 1), 100)
     every = order.positions(100, 0, 100, seed=3, epoch=0)
