@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from math import inf, prod
+from math import expm1, inf, prod
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from oocdata.blocks import typical_length
 from oocdata.box import Extent, Ints, split_into_points
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.request import ArrayRequest, Request, singles_of, stored_reads
@@ -23,11 +24,11 @@ from oocdata.engines.planned import PlannedCache
 from oocdata.engines.prefetch import Cost, cost_of
 from oocdata.engines.source import Boxes, Source, Storage, stored_boxes
 from oocdata.memory import cache_share, scratch_share
-from oocdata.order.order import order_with_lanes
+from oocdata.order.order import Sequential, order_with_lanes
+from oocdata.runs import Run
 
 if TYPE_CHECKING:
     from oocdata.loader import Loader
-    from oocdata.runs import Pass, Run
 
 __all__ = [
     "Chunks", "Fetching", "amplification", "cached_bytes", "chunk_bytes", "chunks_of",
@@ -38,6 +39,9 @@ _MOST_TOUCHES = 1 << 16  # uses of chunks that are followed
 _MOST_ELEMENTS = 1 << 18  # elements that are followed
 _MOST_POINTS = 1 << 18  # parts of boxes that are compared to find bytes shared by elements
 _NEIGHBOURS = 2048  # consecutive elements that are compared
+_RUNS_FOLLOWED = 128  # runs into which the elements that are followed far apart are divided
+_USES_FOLLOWED = 8  # uses of a chunk by which a miss is told from a first use
+_CHUNKS_FOLLOWED = 16  # chunks that a sequential stretch uses one after the other
 
 _FEWEST_PLANNED = 8
 """Runs of an epoch that are planned, at least: most have the usual length by then."""
@@ -103,49 +107,90 @@ def amplification(loader: Loader) -> float:
     chunked, addressed = _used(loader.dataset)
     if not chunked:
         return 1.0
-    return max(1.0, (_decoded(loader) + addressed) / (chunked + addressed))
+    return max(1.0, (_decoded(loader, chunked) + addressed) / (chunked + addressed))
 
 
-def _decoded(loader: Loader) -> float:
-    """Return the bytes decoded per element, over some steps of an epoch."""
-    planned, pass_ = PlannedCache(cache_share()), loader.pass_from(0)
-    before, followed = _runs_to_follow(loader, pass_)
-    decoded = elements = 0
-    for number in [*before, *followed]:
-        run = pass_.run(number)
-        loaded = planned.loaded
-        planned.load(chunks_of(loader.requests(run), exact=True))
-        if number in followed:
-            decoded += planned.loaded - loaded
+def _decoded(loader: Loader, least: float) -> float:
+    """Return the bytes decoded per element, in some steps of an epoch; each adds `least` bytes."""
+    cached, known = PlannedCache(cache_share()), PlannedCache(inf)
+    runs, first, times = _runs_to_follow(loader)
+    used = elements = loaded = before = 0
+    for number, run in enumerate(runs):
+        if number == first:
+            loaded, before = cached.loaded, known.loaded
+        chunks = chunks_of(loader.requests(run), exact=True)
+        cached.load(chunks)
+        known.load(chunks)
+        if number >= first:
+            used += sum(chunks.values())
             elements += _elements(loader, run)
-    return decoded / max(1, elements)
+    new, loaded = known.loaded - before, cached.loaded - loaded
+    lanes, count = order_with_lanes(loader.order), len(loader.dataset)
+    if times == 1:
+        whole, part = loader.steps_together, max(run.stop - run.start for run in runs)
+        sharing = _distinct_chunks(loader, whole) / whole / (_distinct_chunks(loader, part) / part)
+        return loaded / max(1, elements) * sharing
+    # Steps between those followed need no new chunks, and miss others as often.
+    missed = (loaded - new) / max(1, used - new)
+    middle = len(loader) // 2
+    run = Run(0, middle, min(middle + loader.steps_together, len(loader)))
+    each = sum(chunks_of(loader.requests(run), exact=True).values()) / _elements(loader, run)
+    added = new / (times * elements)
+    if lanes is not None and used < _USES_FOLLOWED * new:
+        mixed = lanes.elements_mixed(count) // loader.num_shards * max(added, least)
+        room = cache_share() - each * _elements(loader, run)
+        missed = 0.0 if mixed <= cache_share() else min(1.0, 1 - room / mixed)
+    return added + (each - added) * missed
 
 
 def _elements(loader: Loader, run: Run) -> int:
     return sum(loader.steps.lengths(run.start, run.stop))
 
 
-def _runs_to_follow(loader: Loader, pass_: Pass) -> tuple[Sequence[int], range]:
-    """Return runs that fill the cache, and the runs after them to follow: all, or some of many."""
-    share, runs, most = loader.batch_size // loader.num_shards, len(pass_), _most_runs(loader)
-    if runs <= most:
-        return (), range(runs)
-    followed = range(runs // 2, runs // 2 + most // 2)
-    span = most // 2
-    order = order_with_lanes(loader.order)
-    if order is not None:
-        mixed = order.elements_mixed(len(loader.dataset)) // loader.num_shards
-        span = max(span, 2 * mixed // (share * pass_.together))
-    begin, end = max(0, followed.start - span), followed.start
-    before = np.linspace(begin, end, most // 2, endpoint=False)
-    return np.unique(before.astype(np.int64)).tolist(), followed
+def _runs_to_follow(loader: Loader) -> tuple[list[Run], int, float]:
+    """Return runs of an epoch, the number of the first to follow, and how many each stands for.
+
+    Those before fill the cache. All runs of an epoch, or some in its middle; if chunks are used for
+    long in this order, far enough apart that many chunks come and go.
+    """
+    pass_, order, count = loader.pass_from(0), loader.order, len(loader.dataset)
+    steps, together, most = pass_.steps, pass_.together, _most_runs(loader, pass_.together)
+    if len(pass_) <= most:
+        return [pass_.run(number) for number in range(len(pass_))], 0, 1.0
+    lanes, length = order_with_lanes(order), 0
+    if lanes is not None:
+        length = 2 * lanes.elements_mixed(count)
+    elif isinstance(order, Sequential):
+        length = _CHUNKS_FOLLOWED * typical_length(loader.dataset.blocks, count)
+    span = length // loader.batch_size
+    if span > 2 * most * together or most == 2:
+        share = loader.batch_size // loader.num_shards
+        parts = (_RUNS_FOLLOWED if span else 4) * share
+        together = max(1, min(together, _MOST_ELEMENTS // parts))
+        most = _most_runs(loader, together)
+        span = max(span, most // 2 * together)
+    else:
+        span = most // 2 * together
+    first = most // 2 if 2 * span < steps else 0
+    begin, end = (steps // 2 - span, steps // 2 + span) if first else (0, steps)
+    starts = np.linspace(begin, end, most, endpoint=False).astype(np.int64).tolist()
+    runs = [Run(0, start, min(start + together, steps)) for start in starts]
+    return runs, first, (end - begin) / (most * together)
 
 
-def _most_runs(loader: Loader) -> int:
-    """Return the most runs that may be followed, by the chunks of the first and its elements."""
-    first, share = loader.pass_from(0).run(0), loader.batch_size // loader.num_shards
-    touched = max(1, len(chunks_of(loader.requests(first))))
-    return max(4, min(_MOST_TOUCHES // touched, _MOST_ELEMENTS // (share * loader.steps_together)))
+def _most_runs(loader: Loader, together: int) -> int:
+    """Return the most runs of steps that may be followed: an even number."""
+    most = _MOST_ELEMENTS // (loader.batch_size // loader.num_shards * together)
+    if most > 2:
+        chunks = chunks_of(loader.requests(Run(0, 0, min(together, len(loader)))))
+        most = min(most, _MOST_TOUCHES // max(1, len(chunks)))
+    return 2 * max(1, most // 2)
+
+
+def _distinct_chunks(loader: Loader, steps: int) -> float:
+    """Return about how many blocks are hit by the elements of a run in random order."""
+    number = loader.dataset.blocks.number(len(loader.dataset))
+    return number * -expm1(-steps * (loader.batch_size // loader.num_shards) / number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +235,9 @@ def fetching(loader: Loader) -> Fetching | None:
     chunks, others, elements = list[Cost](), list[Cost](), list[int]()
     sent = link().traffic.requests
     # Planning a read takes eight times as long as finding its chunks. The first runs are short.
-    for number in range(min(len(pass_), max(_FEWEST_PLANNED, _most_runs(loader) // 8))):
+    for number in range(
+        min(len(pass_), max(_FEWEST_PLANNED, _most_runs(loader, pass_.together) // 8))
+    ):
         run, reader = pass_.run(number), planned[number % readers]
         with reader.used():
             reads = stored_reads(loader.requests(run))

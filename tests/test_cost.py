@@ -178,6 +178,25 @@ def test_some_steps_represent_all(
     assert amplification(loader) == pytest.approx(whole, rel=0.15)
 
 
+@pytest.mark.parametrize("chunk", [500, 20_000])
+@pytest.mark.parametrize("shuffle", [False, "global", "half", "thrice"])
+def test_a_few_steps_represent_chunks_of_many_small_rows(
+    shuffle: Any, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The steps that are followed are fewer than those that use one set of chunks."""
+    view, _ = counted(np.zeros((600_000, 4), "f4"), chunk, 4)
+    if shuffle in ("half", "thrice"):  # of the cache
+        blocks = (1 if shuffle == "half" else 6) * (1 << 20) // (16 * chunk)
+        shuffle = ooc.BlockShuffle(chunk, blocks, lanes=8)
+    loader = view.batches(64, shuffle=shuffle)
+    monkeypatch.setattr(cost, "_MOST_TOUCHES", 10**9)
+    monkeypatch.setattr(cost, "_MOST_ELEMENTS", 10**9)
+    whole = amplification(loader)
+    monkeypatch.setattr(cost, "_MOST_TOUCHES", 1 << 12)
+    monkeypatch.setattr(cost, "_MOST_ELEMENTS", 1 << 13)
+    assert amplification(loader) == pytest.approx(whole, rel=0.25)
+
+
 def test_patches_touch_only_their_chunks() -> None:
     view, decoded = counted(sample := np.zeros((50, 128, 128), "f4"), 1, 32, 32)
     tiles = view.patches((32, 32)).batches(16)
