@@ -18,15 +18,13 @@ if TYPE_CHECKING:
 __all__ = ["Plan", "plan_box"]
 
 _HOLE = 512
-"""Holes between two runs, in bytes, that cost less to read over than another request."""
+"""Holes between two runs, in bytes, that cost less to read over than another request, however short
+the runs: one of 10 channels of 4 bytes takes 1 / 80 of the processor's time by NumPy iteration."""
 
 _LARGEST_HOLE = 4096
 """Holes up to the length of their runs are read over if they are at most this long. Above, half of
 the bytes would be read for nothing: windows of every second frame of 60 KB took 2.1 times as long.
 """
-
-_SPARSE = 8
-"""Runs and holes together are at most this many times as long as the runs."""
 
 _SCRATCH_BYTES = 2 << 20
 """Boxes that are rearranged or converted pass through scratch memory of this size, in cache."""
@@ -208,22 +206,16 @@ def plan_box(
     axes = [axis for axis, length in enumerate(lengths) if length > 1]
     axes.sort(key=lambda axis: steps[axis])
     # Join axes into runs in the file, with small holes.
-    run = used = itemsize  # bytes of a run, and bytes of it that the box uses
+    run = itemsize  # bytes of a run
     dense, inside = True, [0] * len(lengths)
     joined = 0
     for axis in axes:
         step, length = steps[axis], lengths[axis]
         hole = step - run
-        span = run + (length - 1) * step
-        small = (
-            holes
-            and 0 < hole <= max(min(run, _LARGEST_HOLE), _HOLE)
-            and span <= _SPARSE * used * length
-        )
-        if hole and not small:
+        if hole and not (holes and 0 < hole <= max(min(run, _LARGEST_HOLE), _HOLE)):
             break
         dense, inside[axis] = dense and not hole, step
-        run, used, joined = span, used * length, joined + 1
+        run, joined = run + (length - 1) * step, joined + 1
     outer = axes[joined:]
     direct = (
         memory is not None and dense and all(memory[axis] == steps[axis] for axis in axes[:joined])

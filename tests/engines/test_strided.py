@@ -159,6 +159,17 @@ def test_a_patch_reads_its_own_bytes(tmp_path: Path, requests: Any, dtype: str) 
     assert sum(nbytes for _, nbytes in requests) == out.nbytes
 
 
+def test_small_holes_are_read_over_however_short_the_runs(tmp_path: Path, requests: Any) -> None:
+    array = sample_array((4, 9, 32, 100))
+    view = View.of(saved(tmp_path, array))
+    assert_array_equal(view[..., 7].take([2, 0]), array[[2, 0], ..., 7])
+    box = (9 * 32 - 1) * 400 + 4
+    assert requests == [(row * 9 * 32 * 400 + 28, box) for row in (2, 0)]
+    requests.clear()
+    assert_array_equal(view[:, ::9, 7].take([1]), array[[1], :, ::9, 7])
+    assert len(requests) == 9 * 4  # 3,596 bytes lie between two
+
+
 def test_rows_in_parts_of_a_batch_are_read_without_a_copy(tmp_path: Path, requests: Any) -> None:
     """As for one of several stacked variables, or the targets of a window."""
     array = sample_array((20, 6, 50))
