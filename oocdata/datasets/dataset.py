@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from zlib import crc32
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from oocdata import registry
 from oocdata.blocks import ADDRESSABLE, AnyBlocks, typical_length
@@ -333,6 +333,29 @@ class Dataset(Described, Splitting, ABC):
             return self._select(as_positions(key, len(self)))
         batch = self.take([position])
         return map_tree(lambda array: array[0], batch)
+
+    def __iter__(self) -> Iterator[Any]:
+        # Python's own iterators take an IndexError of a mapped function for the end.
+        for position in range(len(self)):
+            yield self[position]
+
+    def __reversed__(self) -> Iterator[Any]:
+        for position in reversed(range(len(self))):
+            yield self[position]
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        """Read all elements: ``np.asarray(dataset)``."""
+        if copy is False:
+            raise ArgumentError(
+                "an array of a dataset must be a copy, because it is read; got copy=False."
+            )
+        if self.is_multi_array or not isinstance(self.spec, ArraySpec):
+            raise ArgumentError(
+                f"an array must be made of elements that are one dense array each; got {self!r}. "
+                "`take` reads elements of several arrays; `pad` makes dense rows of ragged ones."
+            )
+        values = self.read_all()
+        return values if dtype is None else values.astype(dtype, copy=False)
 
     def __getitems__(self, positions: Sequence[int]) -> list[Any]:
         """Read several elements at once; PyTorch's fetcher calls this on map-style datasets."""

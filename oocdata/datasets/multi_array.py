@@ -21,7 +21,6 @@ from oocdata.datasets.joined_sources import JoinedSources
 from oocdata.datasets.request import ArrayRequest, Composite, Request, singles_of
 from oocdata.datasets.view import View
 from oocdata.engines.buffers import empty_parts
-from oocdata.errors import ArgumentError
 
 __all__ = [
     "MultiArrayBatch", "MultiArrayRequest", "MultiArrayView", "aligned_length", "allocate",
@@ -127,13 +126,6 @@ class MultiArrayView(View):
     def __getitem__(self, key: Any) -> Any:
         """Read one row as the only row of a batch, or select without reading."""
         return self.take([key])[0] if type(key) is int else super().__getitem__(key)
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        """Raise ArgumentError, because the rows are not dense."""
-        raise ArgumentError(
-            f"an array must be made of dense rows of one length; got {self!r}. `pad` makes them of "
-            "rows of unequal length."
-        )
 
 
 def join_requests(

@@ -251,13 +251,9 @@ class View(ArrayRows):
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         """Read all rows: ``np.asarray(view)``, or ``np.asarray(view, view.unit)`` for dates."""
-        if copy is False:
-            raise ArgumentError(
-                "an array of a view must be a copy, because it is read; got copy=False."
-            )
         if dtype is not None and self.unit and np.dtype(dtype).kind == np.dtype(self.unit).kind:
-            return self.__array__().view(self.unit).astype(dtype)
-        return (self if dtype is None else self.astype(dtype)).read_all()
+            return super().__array__(copy=copy).view(self.unit).astype(dtype)
+        return super(View, self if dtype is None else self.astype(dtype)).__array__(copy=copy)
 
     # Other Views of the same rows -----------------------------------------------------------------
 

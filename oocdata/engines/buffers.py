@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -35,6 +35,7 @@ __all__ = [
     "advise",
     "empty",
     "empty_parts",
+    "reserve",
     "side_by_side",
     "trim",
 ]
@@ -46,6 +47,8 @@ _HUGE_PAGE = 2 << 20
 
 _MAX_RATIO = 16
 """An idle block is reused if it is at most this many times as large as needed."""
+
+_Map = TypeVar("_Map", bound=mmap.mmap)
 
 _MAX_WASTE, _MIN_SHRINK_BYTES = 1.25, 1 << 20
 """A block that is reused is shrunk if it is larger than `_MAX_WASTE` times its arrays, and if that
@@ -81,8 +84,7 @@ class _Block:
         self.nbytes = nbytes
         self.offsets: Sequence[int] = ()
         self.arrays: list[weakref.ref[NDArray[Any]]] = []
-        # Private: Python's default is shared, so a forked child would write into our batches.
-        self.mapping = _Mapping(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self.mapping = reserve(_Mapping, nbytes)
         if nbytes >= _HUGE_PAGE:
             advise(self.mapping, "MADV_HUGEPAGE", 0, nbytes)
 
@@ -127,6 +129,15 @@ class _Block:
             end = self.nbytes if last else self.offsets[part] // mmap.PAGESIZE * mmap.PAGESIZE
             advise(self.mapping, "MADV_DONTNEED", first, end - first)
             start = self.nbytes if last else self.offsets[part + 1]
+
+
+def reserve(kind: type[_Map], nbytes: int, flags: int = 0) -> _Map:
+    """Map memory of this process."""
+    # Private: Python's default is shared, so a forked child would write into our batches.
+    try:
+        return kind(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | flags)
+    except (OSError, OverflowError) as error:
+        raise MemoryError(f"no memory for {nbytes:,} bytes. Read fewer at a time.") from error
 
 
 def advise(mapping: mmap.mmap | None, name: str, start: int, nbytes: int) -> None:

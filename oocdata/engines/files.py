@@ -301,6 +301,8 @@ class Descriptor:
             try:
                 got = os.preadv(self.number, [memory], offset)
             except OSError as error:
+                if error.errno is None:  # of a signal handler, e.g. TimeoutError
+                    raise
                 raise UnfinishedError(0, error) from error
             if got == 0:
                 raise UnfinishedError(0, None)

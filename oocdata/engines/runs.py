@@ -162,6 +162,8 @@ def _read_each(file: int | Ints, offsets: Ints, addresses: Ints, lengths: Ints |
             try:
                 got = os.preadv(files[run], [memory], offset + done, flags)
             except OSError as error:
+                if error.errno is None:  # of a signal handler, e.g. TimeoutError
+                    raise
                 if not flags:
                     raise UnfinishedError(run, error) from error
                 got = 0

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Ints
-from oocdata.engines.buffers import advise, trim
+from oocdata.engines.buffers import advise, reserve, trim
 from oocdata.engines.decoding import in_decoding_thread, run_tasks
 from oocdata.index import distinct
 from oocdata.memory import scratch_share
@@ -330,12 +330,7 @@ def decode_groups(chunks: list[int], nbytes: int, own_threads: bool) -> Iterator
 
 
 def _reserve(nbytes: int) -> mmap.mmap:
-    # Private: Python's default would share the slots with a forked child.
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
-    try:
-        mapping = mmap.mmap(-1, nbytes, flags=flags)
-    except (OSError, OverflowError) as error:
-        raise MemoryError(f"no address space for {nbytes} bytes of decoded chunks") from error
+    mapping = reserve(mmap.mmap, nbytes, getattr(mmap, "MAP_NORESERVE", 0))
     small = min(nbytes, _SMALL_PAGES)
     advise(mapping, "MADV_NOHUGEPAGE", 0, small)
     advise(mapping, "MADV_HUGEPAGE", small, nbytes - small)

@@ -92,8 +92,8 @@ def _open_looked_up(target: Any, options: Options, cache: str | None = None) -> 
 
 def _open_any(target: Any, options: Options) -> Source:
     """Open a path, a list or an object, and apply the options that change its rows."""
-    if isinstance(target, str | os.PathLike):
-        target = local_path(os.fspath(target))
+    if isinstance(target, str | bytes | os.PathLike):
+        target = local_path(os.fsdecode(target))
         target = files_matching(target) or target
     if isinstance(target, list | tuple):
         files = _picture_files(target, damaged=options.pictures is not None)

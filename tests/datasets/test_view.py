@@ -137,6 +137,25 @@ def test_iteration_ends(view: ooc.View):
     assert list(view[:0]) == []
 
 
+@pytest.mark.parametrize("iterate", [list, reversed, enumerate, np.asarray])
+def test_an_error_of_a_function_does_not_end_iteration(view: ooc.View, iterate: Any):
+    """Python takes an IndexError for the end of what it iterates over by position."""
+
+    def failing(batch: np.ndarray) -> np.ndarray:
+        if (batch == ARRAY[7]).all(axis=(1, 2)).any():
+            raise IndexError("of the function")
+        return batch
+
+    with pytest.raises(IndexError, match="of the function"):
+        list(iterate(view.map(failing, spec=view.spec)))
+
+
+def test_iteration_backwards(view: ooc.View):
+    assert_array_equal(
+        np.stack(list(reversed(view.next_frame().map(lambda x, y: y)))), ARRAY[:0:-1]
+    )
+
+
 def test_a_selection_is_not_the_users_array(view: ooc.View):
     rows = np.array([1, 2, 3])
     chosen = view[rows]
@@ -179,6 +198,24 @@ def test_asarray(view: ooc.View):
     with pytest.raises(ArgumentError, match="must be a copy"):
         np.asarray(view, copy=False)
     assert np.mean(view) == ARRAY.mean()
+
+
+def test_asarray_of_other_datasets():
+    """Without a rule of its own, NumPy would read row by row, also for `np.shape`."""
+    source = RecordingSource(ARRAY)
+    view = ooc.View.of(source)
+    triples = np.lib.stride_tricks.sliding_window_view(ARRAY, 3, axis=0).transpose(0, 3, 1, 2)
+    assert_array_equal(np.asarray(view.windows(3), "f8"), triples)
+    both = ooc.concat([view.map(np.negative, spec=view.spec), view])
+    assert_array_equal(np.asarray(both), np.concatenate([-ARRAY, ARRAY]))
+    reads = len(source.reads)
+    assert reads <= 3
+    pairs = view.next_frame()
+    for several in (pairs, ooc.zip({"x": view, "y": view}), ooc.concat([pairs, pairs])):
+        for call in (np.asarray, np.shape, np.mean):
+            with pytest.raises(ArgumentError, match="one dense array each"):
+                call(several)
+    assert len(source.reads) == reads
 
 
 def test_methods_that_pytorch_calls(view: ooc.View):

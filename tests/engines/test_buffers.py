@@ -176,6 +176,13 @@ def test_no_batch_changes_after_it_was_returned():
                 assert_array_equal(seen, array[old][-len(seen) :])
 
 
+def test_more_than_can_be_mapped_is_a_memory_error():
+    """An OSError would seem to be about a file."""
+    for nbytes in (1 << 60, 1 << 62):
+        with pytest.raises(MemoryError, match=r"no memory for 1,152,9|no memory for 4,611,6"):
+            pool_of(1 << 20).empty((nbytes,), "u1")
+
+
 def test_idle_memory_is_bounded():
     pool = pool_of(3 * mmap.PAGESIZE)
     arrays = [pool.empty((mmap.PAGESIZE,), "u1") for _ in range(10)]

@@ -22,7 +22,7 @@ from numpy.testing import assert_array_equal
 from oocdata.box import Extent
 from oocdata.datasets.view import View
 from oocdata.engines import plan, ring
-from oocdata.engines.files import FileVersion, OpenFile
+from oocdata.engines.files import Descriptor, FileVersion, OpenFile
 from oocdata.engines.source import Storage
 from oocdata.engines.strided import Strided, contiguous_strides
 from oocdata.errors import MissingFileError, SourceError, TruncatedFileError
@@ -464,6 +464,21 @@ def test_a_disk_error_names_file_and_rows(tmp_path: Path, monkeypatch: Any) -> N
     assert isinstance(raised.value.__cause__, OSError)
     with pytest.raises(SourceError, match=r"could not be read.*a\.bin', row 9\]"):
         rows_of(source, [9])
+
+
+def test_a_signal_handler_may_raise_while_a_file_is_read(tmp_path: Path, monkeypatch: Any) -> None:
+    """Its TimeoutError is an OSError, but says nothing of the file."""
+    source = saved(tmp_path, sample_array((10, 2)))
+
+    def preadv(*_: Any) -> int:
+        raise TimeoutError("of the caller")
+
+    monkeypatch.setattr(os, "preadv", preadv)
+    for rows in ([3], [3, 4, 9]):
+        with pytest.raises(TimeoutError, match="of the caller"):
+            rows_of(source, rows)
+    with pytest.raises(TimeoutError, match="of the caller"):
+        Descriptor(str(tmp_path / "a.bin")).read(0, 3)
 
 
 def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: Any) -> None:
