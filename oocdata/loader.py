@@ -288,7 +288,7 @@ class Loader(Epochs):
             )
         return step, epoch
 
-    def batch(self, step: int, epoch: int = 0) -> Batch:
+    def batch(self, step: int, epoch: int = 0) -> Any:
         """Read one batch: a pure function of (step, epoch).
 
         Parameters
@@ -385,7 +385,7 @@ class Loader(Epochs):
 
     def epoch(
         self, epoch: int, start: int = 0, *, parallel: int = 2, prefetch: int = 2
-    ) -> Iterator[Batch]:
+    ) -> Iterator[Any]:
         """Iterate over the batches of one epoch from step `start`; earlier steps are not read.
 
         Batches are read ahead, in threads or in worker processes, within the memory that

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oocdata.datasets.dataset import fields_of
-from oocdata.datasets.spec import Batch
 from oocdata.engines.buffers import ALIGNMENT
 from oocdata.memory import account, batch_share
 
@@ -122,7 +121,7 @@ class Epochs:
         epochs: Iterator[int] = self.__dict__.setdefault("_epochs", itertools.count())
         return epochs
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[Any]:
         """Iterate over the next epoch: 0 first, then 1, … An epoch counts once it has begun."""
         yield from self.epoch(next(self._epochs))
 

@@ -288,7 +288,7 @@ class Stream(Epochs):
         """Return the function that makes a generator's next batch, to be called in order."""
         return GeneratorBatches(self.dataset, self.batch_size).run
 
-    def epoch(self, epoch: int, *, prefetch: int = 2) -> Iterator[Batch]:
+    def epoch(self, epoch: int, *, prefetch: int = 2) -> Iterator[Any]:
         """Iterate over the batches of new generators, one in each worker process.
 
         Parameters

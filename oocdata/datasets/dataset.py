@@ -12,7 +12,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, overload
 from zlib import crc32
 
 import numpy as np
@@ -271,7 +271,7 @@ class Dataset(Described, Splitting, ABC):
         stored = (source.storage() for source in self.sources())
         return any(storage.is_remote and not storage.cache for storage in stored)
 
-    def take(self, positions: ArrayLike) -> Batch:
+    def take(self, positions: ArrayLike) -> Any:
         """Read the elements at positions as one batch.
 
         Parameters
@@ -304,13 +304,19 @@ class Dataset(Described, Splitting, ABC):
     def read_all(self) -> NDArray[Any]:
         """Read all elements, which are one array each; many elements in blocks."""
         if len(self) <= _FEW:
-            batch: NDArray[Any] = self.take(np.arange(len(self)))  # type: ignore[assignment]
+            batch: NDArray[Any] = self.take(np.arange(len(self)))
             return batch
         spec: Any = self.spec
         out = empty((len(self), *spec.shape), spec.dtype)
         for _ in registry.call("each_block", self, lambda block: None, out=out):
             pass
         return out
+
+    @overload
+    def __getitem__(self, key: slice | range | list[Any] | NDArray[Any]) -> Self: ...
+
+    @overload
+    def __getitem__(self, key: Any) -> Any: ...
 
     def __getitem__(self, key: Any) -> Any:
         """Read one element (an int), or select elements without reading (slice, array or mask)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -220,8 +220,16 @@ class View(ArrayRows):
 
     def take(self, positions: ArrayLike) -> NDArray[Any]:
         """Read the rows at positions, shape ``(n, *element)``; see `Dataset.take`."""
-        rows: NDArray[Any] = super().take(positions)  # type: ignore[assignment]
+        rows: NDArray[Any] = super().take(positions)
         return rows
+
+    @overload
+    def __getitem__(
+        self, key: slice | range | list[Any] | NDArray[Any] | str | tuple[slice, *tuple[Any, ...]]
+    ) -> Self: ...
+
+    @overload
+    def __getitem__(self, key: Any) -> Any: ...
 
     def __getitem__(self, key: Any) -> Any:
         """Read one row (an int first), or select rows and parts of them without reading.

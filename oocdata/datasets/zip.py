@@ -72,7 +72,9 @@ class Zip(Dataset):
         return map_tree(lambda part: part.assemble(arrays, positions, draw), self.parts)
 
 
-def zip(*datasets: Dataset | Mapping[str, Dataset]) -> Zip:  # noqa: A001  # as in tf.data and Grain
+def zip(  # noqa: A001  # as in tf.data and Grain
+    *datasets: Dataset | Sequence[Dataset] | Mapping[str, Dataset],
+) -> Zip:
     """Combine datasets of equal length, element by element.
 
     Parameters

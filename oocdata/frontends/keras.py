@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from oocdata.datasets.spec import Batch, leaves, map_tree
 from oocdata.errors import ArgumentError, EmptyError, needed
@@ -116,7 +116,7 @@ class Batches(_OrderedBatches):
             self._builds = self._in_epoch and self._next_step is not None
             self._in_epoch, self._ahead = False, None
 
-    def _batch(self, step: int) -> Batch:
+    def _batch(self, step: int) -> Any:
         if step == 0:
             # Keras does not end an epoch that a callback stops; then it looks at the first batches.
             self._in_epoch = self._in_epoch and self._begins
