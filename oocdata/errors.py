@@ -60,6 +60,7 @@ __all__ = [
 
 _Class = TypeVar("_Class", bound=type)
 
+_LONGEST = 4000
 _ROWS_SHOWN = 8
 _ROWS_KEPT = 1000
 
@@ -111,6 +112,14 @@ class _NoMethod:
 
 class OocdataError(Exception):
     """Base class of all exceptions that oocdata raises."""
+
+    def __init__(self, message: str = "") -> None:
+        # Messages quote arguments, such as a list of a million numbers.
+        super().__init__(
+            message
+            if len(message) <= _LONGEST
+            else f"{message[: _LONGEST // 2]} … {message[-_LONGEST // 4 :]}"
+        )
 
     @property
     def arguments(self) -> tuple[str, ...]:

@@ -140,6 +140,11 @@ UNEQUAL = [[1, 2], [3]]
         (lambda v: v.map(np.sqrt, rng="x"), "`rng` must be True or False"),
         (lambda v: v.batches(2, shuffle=np.arange(3)), "`shuffle` must be False, True"),
         (lambda v: v.batches(2, drop_remainder=np.arange(3)), "`drop_remainder` must be True or"),
+        (lambda v: v.map(np.sqrt, spec=ooc.ArraySpec("ab", "f4")), "`shape` must be lengths"),
+        (lambda v: ooc.ArraySpec(UNEQUAL, "f4"), "`shape` must be an array"),
+        (lambda v: ooc.Pictures(channels=UNEQUAL), "`channels` must be 1 (grey)"),
+        (lambda v: ooc.bench(v, batch_sizes=3), "`batch_sizes` must be lengths"),
+        (lambda v: ooc.bench(v, batch_sizes=UNEQUAL), "`batch_sizes` must be an array"),
         (lambda v: ooc.join(v, v, on=[IDS, IDS], how=np.arange(0)), "`how` must be 'exact'"),
     ],
 )
@@ -251,3 +256,25 @@ def test_a_tolerance_that_no_number_holds_is_named():
     days = NUMBERS.astype("M8[D]")
     with pytest.raises(errors.ArgumentError, match="`tolerance` must be a timedelta64"):
         ooc.join(VIEW, VIEW, on=(days, days), how="nearest", tolerance=10**30)
+
+
+def test_a_message_does_not_quote_a_million_numbers():
+    view, many = ooc.open(np.arange(3)), [0, *range(1_000_000)]
+    calls = [
+        lambda: view.windows(2, episodes=many),
+        lambda: view.split(*many),
+        lambda: view.batches(many),
+        lambda: view.batches(2).batch(many),
+    ]
+    for call in calls:
+        with pytest.raises(errors.OocdataError, match=r"^`\w+` must be .*0, 0, 1, 2") as caught:
+            call()
+        assert len(str(caught.value)) < 5000
+        assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+def test_lengths_of_a_spec_are_a_tuple():
+    spec = ooc.ArraySpec([3, np.int64(4)], "f4")
+    assert spec == ooc.ArraySpec((3, 4), np.dtype("f4"))
+    assert hash(spec)
+    assert ooc.open(np.zeros((2, 3, 4), "f4")).map(np.sqrt, spec=spec)[1].shape == (3, 4)

@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from oocdata.engines.dtypes import check_dtype, named_dtype
 from oocdata.errors import ArgumentError, MapError, UnsupportedDtypeError
-from oocdata.index import is_masked
+from oocdata.index import as_lengths, is_masked
 
 __all__ = [
     "ArraySpec", "Batch", "Spec", "align", "as_dtype", "as_leaf", "as_spec", "batched_spec",
@@ -54,6 +54,9 @@ class ArraySpec:
         dtype: Any = self.dtype
         if not isinstance(dtype, np.dtype):  # e.g. "float32" or np.float32
             object.__setattr__(self, "dtype", as_dtype(dtype))
+        if type(self.shape) is not tuple:
+            lengths = as_lengths("shape", self.shape).tolist()
+            object.__setattr__(self, "shape", tuple(lengths))
 
     @property
     def nbytes(self) -> int:

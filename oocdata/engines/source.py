@@ -141,7 +141,7 @@ class Storage:
     chunk_bytes: int | None = None
     strides: tuple[int, ...] | None = None
     offset: int = 0
-    parts: tuple[int, ...] = (0,)
+    parts: tuple[int, ...] = field(default=(0,), repr=False)
     parts_axis: int = 0
     part_names: tuple[tuple[str | None, str | None], ...] = field(default=(), repr=False)
     episodes: bool = False
@@ -152,7 +152,7 @@ class Storage:
     columns: Callable[[], NDArray[Any] | None] | None = field(
         default=None, compare=False, repr=False
     )
-    files: tuple[Version, ...] = ()
+    files: tuple[Version, ...] = field(default=(), repr=False)
     version: str = ""
     opened: Mapping[str, Any] | None = None
     chunk_scratch: int = 0

@@ -5,8 +5,6 @@ from __future__ import annotations
 import operator
 from dataclasses import dataclass, fields
 
-import numpy as np
-
 from oocdata.errors import ArgumentError
 from oocdata.index import as_flag
 
@@ -76,7 +74,7 @@ class Pictures:
             raise ArgumentError(
                 f"`filter` must be one of {', '.join(FILTERS)}; got {self.filter!r}."
             )
-        if np.ndim(self.channels) or self.channels not in (None, *_CHANNELS):  # type: ignore[arg-type]
+        if getattr(self.channels, "ndim", 0) or self.channels not in (None, *_CHANNELS):
             raise ArgumentError(
                 f"`channels` must be 1 (grey), 3 (colours) or 4 (and opacity); got "
                 f"{self.channels!r}."

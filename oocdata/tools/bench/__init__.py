@@ -18,7 +18,7 @@ from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.spec import leaves
 from oocdata.engines.cache import cache as decoded_chunks
 from oocdata.errors import ArgumentError
-from oocdata.index import as_count
+from oocdata.index import as_lengths
 from oocdata.loader import Loader
 from oocdata.tools.bench.limits import MEMORY, Files, decoding, disk_reading, files_of
 from oocdata.tools.bench.result import Bench, Limit, Way
@@ -210,7 +210,7 @@ def _batch_sizes(length: int, nbytes: int, requested: Sequence[int] | None) -> l
     fitting = _memory() // _IN_FLIGHT // max(1, nbytes)
     if requested is None:
         return list(dict.fromkeys(max(1, min(size, length, fitting)) for size in _BATCH_SIZES))
-    sizes = [as_count("batch_sizes", size) for size in dict.fromkeys(requested)]
+    sizes = list(dict.fromkeys(as_lengths("batch_sizes", requested, at_least=1).tolist()))
     if not sizes:
         raise ArgumentError("`batch_sizes` must name at least one; got none.")
     most = min(fitting, length or fitting)

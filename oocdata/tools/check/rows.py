@@ -31,6 +31,7 @@ from oocdata.errors import (
     TruncatedFileError,
 )
 from oocdata.formats.manifest import CHECKSUM, FORMAT, RowChecksums, checksums_of, unit_rows
+from oocdata.index import as_flag
 from oocdata.tools.check.result import Finding
 from oocdata.tools.passes import Block, each_block, read_rows
 from oocdata.writers.disk import write_errors
@@ -157,7 +158,7 @@ def manifest_writer(target: str, path: str, *, overwrite: bool) -> Iterator[Tabl
     full_path, data = os.path.abspath(path), os.path.realpath(target)
     if os.path.join(os.path.realpath(path), "").startswith(os.path.join(data, "")):
         raise ArgumentError(f"a manifest must be beside the data, not in it; got '{path}'.")
-    if not overwrite and os.path.lexists(full_path):
+    if not as_flag("overwrite", overwrite) and os.path.lexists(full_path):
         raise ArgumentError(
             f"the manifest '{full_path}' must not exist yet; it does. Pass overwrite=True to "
             "replace it."
