@@ -134,4 +134,4 @@ def __getattr__(name: str) -> typing.Any:
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *_LATER]
+    return __all__  # for completion, without the modules
