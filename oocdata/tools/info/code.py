@@ -14,8 +14,8 @@ from oocdata.datasets.view import View
 from oocdata.datasets.zip import Zip
 from oocdata.datasets.zip import zip as zipped
 from oocdata.errors import MismatchedPartsError, SourceError
-from oocdata.formats.examples import features_of
 from oocdata.formats.pictures import Pictures
+from oocdata.tools.libraries import import_tensorflow
 from oocdata.tools.opening import Opening
 
 __all__ = ["BATCH_SIZE", "code_for", "columns_of"]
@@ -31,6 +31,7 @@ _SAMPLED = 20
 _SETS = {"train", "training", "val", "valid", "validation", "test", "testing"}
 
 _FIT = "# model.fit(loader.to_tf(), epochs=10)"
+_DTYPES = {"bytes_list": "string", "float_list": "float32", "int64_list": "int64"}
 _NEXT = {
     "columns": _FIT,
     "examples": _FIT,
@@ -150,10 +151,11 @@ def _features(records: View) -> dict[str, str]:
 
     Some records are read. Features that differ in length, or that some lack, are ragged.
     """
+    rows = {*_some(records), *range(len(records))[:_SAMPLED]}
     try:
-        rows = {*_some(records), *range(len(records))[:_SAMPLED]}
-        read = [features_of(records[row]) for row in rows]
-    except (SourceError, ValueError):
+        parse = import_tensorflow().train.Example.FromString
+        read = [_values(parse(records[row])) for row in rows]
+    except Exception:  # no TensorFlow, a damaged record, or another message: protobuf's own error
         return {}
     features = {}
     for name in sorted({name for each in read for name in each}):
@@ -164,6 +166,15 @@ def _features(records: View) -> dict[str, str]:
         if not others:  # a feature of one dtype
             features[name] = fixed if len(kinds) == 1 else f"tf.io.RaggedFeature(tf.{dtype})"
     return features
+
+
+def _values(example: Any) -> dict[str, tuple[str, int]]:
+    """Return the dtype and the number of values of each feature that has some, by name."""
+    found = {}
+    for name, feature in example.features.feature.items():
+        if kind := feature.WhichOneof("kind"):
+            found[name] = _DTYPES[kind], len(getattr(feature, kind).value)
+    return {name: (dtype, count) for name, (dtype, count) in found.items() if count}
 
 
 def _differ(pictures: View) -> bool:
