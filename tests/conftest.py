@@ -31,7 +31,7 @@ sys.dont_write_bytecode = False
 
 # The same examples in every run; others, and many more: `--hypothesis-profile thorough`.
 settings.register_profile(
-    "oocdata", deadline=None, derandomize=True, database=None, max_examples=30
+    "oocdata", deadline=None, derandomize=True, database=None, max_examples=20
 )
 settings.register_profile("thorough", deadline=None, database=None, max_examples=1000)
 settings.load_profile("oocdata")
@@ -131,7 +131,8 @@ def few_objects_to_look_at(request: pytest.FixtureRequest) -> None:
 # and writes where a process of pytest-xdist is not heard.
 def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool:
     """End the process of a test that takes too long, with the stacks of all its threads."""
-    seconds = settings.timeout * (4 if item.get_closest_marker("long") else 1)
+    slow = item.get_closest_marker("long") or item.get_closest_marker("thorough")
+    seconds = settings.timeout * (4 if slow else 1)
     faulthandler.dump_traceback_later(seconds, exit=True, file=item.config.stash[STDERR])
     return True
 

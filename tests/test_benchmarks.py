@@ -168,7 +168,7 @@ def installed(*, tensorflow: bool) -> list[tuple[str, Case]]:
     ]
 
 
-@pytest.mark.long
+@pytest.mark.thorough
 @pytest.mark.parametrize("tensorflow", [False, True], ids=["without TensorFlow", "with it"])
 def test_every_way_delivers_every_row_once_in_each_epoch(tensorflow: bool, tmp_path: Path) -> None:
     entries = installed(tensorflow=tensorflow)
@@ -406,7 +406,7 @@ BY_OTHER_WAYS = ("mix", "weights", "h5ad-sparse", "parts-10k")
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[] if name in BY_OTHER_WAYS else [pytest.mark.long])
+        pytest.param(name, marks=[] if name in BY_OTHER_WAYS else [pytest.mark.thorough])
         for name in LAYOUTS
         if name not in WITH_MAKERS
     ],

@@ -309,7 +309,7 @@ def test_compositions() -> None:
     )
 
 
-@pytest.mark.long
+@pytest.mark.thorough
 def test_many_compositions() -> None:
     run_state_machine_as_test(
         Compositions, settings=settings(max_examples=50, stateful_step_count=30)

@@ -162,16 +162,16 @@ assert peak <= bound, (peak >> 20, bound >> 20)
     [
         (hdf5, "lambda v: v", 256, 32, 8, "block", "epoch"),
         (npy, "lambda v: v", 32, 32, 8, "global", "epoch"),
-        (unaligned, "lambda v: v", 262, 512, 8, "global", "to_tf"),
-        (words, "lambda v: v", 32, 512, 2, "global", "to_tf"),
-        (long_lines, "lambda v: v", 256, 128, 8, "global", "to_tf"),
-        (images, "lambda v: v[:, 3:9, 5]", 256, 128, 8, "global", "to_tf"),
         (small_parts, "lambda v: v.patches((32, 32), per_row=8)", 64, 128, 1, "block", "epoch"),
         (varying, "lambda v: v", 64, 64, 2, "global", "epoch"),
         *(
-            pytest.param(*case, marks=pytest.mark.long)
+            pytest.param(*case, marks=pytest.mark.thorough)
             for case in [
                 (small_chunks, "lambda v: v", 256, 32, 2, "block", "epoch"),
+                (images, "lambda v: v[:, 3:9, 5]", 256, 128, 8, "global", "to_tf"),
+                (long_lines, "lambda v: v", 256, 128, 8, "global", "to_tf"),
+                (words, "lambda v: v", 32, 512, 2, "global", "to_tf"),
+                (unaligned, "lambda v: v", 262, 512, 8, "global", "to_tf"),
                 (varying, "lambda v: v.pad(to=200)", 64, 128, 8, "global", "to_tf"),
                 (text, "lambda v: v", 256, 32, 4, "global", "epoch"),
                 (text, "lambda v: v", 256, 64, 2, "global", "to_tf"),

@@ -767,5 +767,5 @@ def test_chains() -> None:
 @pytest.mark.long
 def test_chains_of_all() -> None:
     run_state_machine_as_test(
-        ChainsOfAll, settings=settings(max_examples=60, stateful_step_count=50)
+        ChainsOfAll, settings=settings(max_examples=30, stateful_step_count=50)
     )

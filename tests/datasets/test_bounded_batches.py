@@ -128,5 +128,5 @@ def test_invalid_calls(rows: ooc.Ragged) -> None:
     ):
         with pytest.raises(ArgumentError, match="ragged"):
             wrong()
-    with pytest.raises(ArgumentError, match="of one length; got <Bounded: 200 rows"):
+    with pytest.raises(ArgumentError, match="one dense array each; got <Bounded: 200 rows"):
         np.asarray(padded)

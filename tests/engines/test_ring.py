@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -247,7 +248,7 @@ def test_uncached_runs_are_announced_together(number: int, monkeypatch: pytest.M
 
     def not_cached(file: int, buffers: Any, offset: int, flags: int = 0) -> int:
         if flags and offset == 50_000:
-            raise BlockingIOError
+            raise BlockingIOError(errno.EAGAIN, "not cached")
         return real(file, buffers, offset, flags)
 
     monkeypatch.setattr(os, "preadv", not_cached)

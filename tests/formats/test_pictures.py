@@ -717,7 +717,7 @@ assert peak <= bound, (peak >> 20, bound >> 20)
 """
 
 
-@pytest.mark.long
+@pytest.mark.thorough
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux")
 @pytest.mark.parametrize(
     "wanted", ["None", "ooc.Pictures((99, 88), channels=4)", "ooc.Pictures((99, 88), channels=1)"]

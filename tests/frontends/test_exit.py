@@ -52,7 +52,7 @@ def test_an_exit_with_tensorflow(tmp_path: Path, name: str) -> None:
     assert left_of(tmp_path) == []
 
 
-@pytest.mark.long
+@pytest.mark.thorough
 def test_many_exits(tmp_path: Path) -> None:
     pytest.importorskip("tensorflow")
     rng = random.Random(0)
@@ -173,7 +173,7 @@ def build_and_drop(view: ooc.View, number: int, workers: int) -> None:
 
 @pytest.mark.parametrize(
     ("count", "workers"),
-    [(5, 0), (2, 1), pytest.param(100, 0, marks=pytest.mark.long)],
+    [(5, 0), (2, 1), pytest.param(100, 0, marks=pytest.mark.thorough)],
     ids=["in process", "with workers", "hundreds"],
 )
 def test_nothing_grows_with_datasets(tmp_path: Path, count: int, workers: int) -> None:

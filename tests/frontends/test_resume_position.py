@@ -115,7 +115,7 @@ def test_a_checkpoint_is_small(saved: Path) -> None:
     assert max(sizes.values()) + 200 <= 4096  # and a line in the file `checkpoint`
 
 
-@pytest.mark.long
+@pytest.mark.thorough
 def test_every_step_in_a_fresh_process(folder: Path, saved: Path, tmp_path: Path) -> None:
     """With a copy of the data elsewhere, and another prefetch than in the process that saved."""
     shutil.copy(folder / "rows.npy", tmp_path)

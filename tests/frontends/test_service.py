@@ -254,7 +254,7 @@ next(iterator)  # and exit with it alive
 """
 
 
-@pytest.mark.long
+@pytest.mark.thorough
 class TestSharing:
     def test_two_trainers_share_each_epoch(
         self, service: str, view: ooc.View, tmp_path: Path

@@ -45,7 +45,7 @@ def test_an_exit(tmp_path: Path, name: str, how: str) -> None:
     assert left_of(tmp_path) == []
 
 
-@pytest.mark.long
+@pytest.mark.thorough
 def test_many_exits(tmp_path: Path) -> None:
     rng = random.Random(0)
     scripts = [*SCRIPTS.values()]

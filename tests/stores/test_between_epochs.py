@@ -63,6 +63,8 @@ def write(folder: Path, rows: np.ndarray) -> None:
     zarr.create_array(folder / "s.zarr", data=rows, chunks=(8, 4096), shards=(64, 4096))
 
 
+THOROUGH = pytest.mark.thorough
+
 Way = tuple[Callable[[str], ooc.Dataset], np.ndarray]
 
 
@@ -127,7 +129,10 @@ def happens(how: str, folder: Path, proxy: FaultProxy) -> None:
         proxy.plan = lambda number, record: Refuse(status)
 
 
-@pytest.mark.parametrize("how", ["written anew", "deleted", "403", "503"])
+@pytest.mark.parametrize(
+    "how",
+    ["written anew", "503", *(pytest.param(one, marks=THOROUGH) for one in ("deleted", "403"))],
+)
 @pytest.mark.parametrize("way", WAYS)
 def test_between_two_epochs(
     proxy: FaultProxy, tmp_path: Path, way: str, how: str, monkeypatch: Any

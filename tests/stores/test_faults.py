@@ -586,7 +586,7 @@ def test_a_hundred_faults(proxy: FaultProxy) -> None:
     run_faults(proxy, 100)
 
 
-@pytest.mark.long
+@pytest.mark.thorough
 def test_a_thousand_faults(proxy: FaultProxy, no_patience: None) -> None:
     run_faults(proxy, 1000, Stall(), Stall(after=10))
 

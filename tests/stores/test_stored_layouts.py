@@ -106,7 +106,7 @@ def pairs() -> list[Any]:
             if "text" in name and way in ("stack", *OF_NUMBERS):
                 continue
             daily = (number + turn) % 5 == 2 or (name, way) == ("npy-big-endian", "concat")
-            marks = [] if daily else [pytest.mark.long]
+            marks = [] if daily else [pytest.mark.thorough]
             made.append(pytest.param(name, way, marks=marks, id=f"{name}-{way}"))
     return made
 

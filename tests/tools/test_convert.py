@@ -470,7 +470,7 @@ for chosen in (view[::2], view[order[::2]], view[:, :64]):
 """
 
 
-@pytest.mark.long
+@pytest.mark.thorough
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="Linux tells the memory so")
 def test_the_memory_is_no_more_than_the_plan_says(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "a.h5", "w") as file:

@@ -702,7 +702,7 @@ def planes(field: np.ndarray, axes: str) -> np.ndarray:
     return moved.reshape(-1, *moved.shape[-inner:])
 
 
-PLATES = {"tczyx": (2, 3, 2, 70, 80), "czyx": (2, 3, 70, 80), "cyx": (3, 70, 80), "yx": (70, 80)}
+PLATES = {"tczyx": (2, 2, 2, 70, 80), "czyx": (2, 3, 70, 80), "cyx": (3, 70, 80), "yx": (70, 80)}
 
 
 @pytest.mark.parametrize(("axes", "version"), [*((axes, "0.5") for axes in PLATES), ("cyx", "0.4")])

@@ -534,7 +534,7 @@ CROWDED: list[tuple[Any, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(
     "number",
-    [pytest.param(one, marks=[pytest.mark.long] * (one % 2)) for one in range(len(CROWDED))],
+    [pytest.param(one, marks=[pytest.mark.thorough] * (one % 2)) for one in range(len(CROWDED))],
 )
 def test_no_text_of_a_sheet_lies_on_other_text(number: int) -> None:
     array, options = CROWDED[number]

@@ -135,7 +135,7 @@ def test_channels_that_begin_with_nan_keep_their_digits(one_mib: None) -> None:
     assert_allclose(found.variance[0], float(exact(values[:, 0])[1]), rtol=1e-12)
 
 
-@pytest.mark.long
+@pytest.mark.thorough
 def test_a_hundred_million_rows() -> None:
     """Compare in two orders with integer sums, which are exact."""
     values = (np.arange(100_000_000, dtype=np.int64) * 48_271 % 2_147_483_647).astype("i4")

@@ -623,7 +623,7 @@ with create(sys.argv[1], element_shape=(), dtype="u1", chunks=1, codec="none") a
 """
 
 
-@pytest.mark.long
+@pytest.mark.thorough
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="Linux tells the memory so")
 def test_the_memory_does_not_grow_with_the_chunks(tmp_path: Path) -> None:
     command = [sys.executable, "-c", MANY_CHUNKS, str(tmp_path / "a.h5")]
