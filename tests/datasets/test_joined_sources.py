@@ -67,9 +67,10 @@ def test_any_datasets(data: st.DataObject) -> None:
         taken = whole.take(positions)
         for got, want in zip(taken if kind == "zip" else (taken,), wanted, strict=True):
             assert_array_equal(got, want[positions])
-    # Whatever the datasets: no chunk is decoded for one and again for another, or for one alone.
+    # No chunk is decoded for one dataset and again for another; nor for one alone, if the chunks of
+    # all have one size.
     if columns == 6:
-        for reader in readers:
+        for reader in readers if len(set(steps)) == 1 else ():
             View.of(Chunked(reader)).take(np.arange(len(reader.array)))
         assert all(set(reader.count.values()) <= {1} for reader in readers)
 

@@ -85,6 +85,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RangeServer]:
 def server(served: RangeServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[RangeServer]:
     # Or on a busy machine an answer that is on its way is taken for lost, and asked for again.
     monkeypatch.setattr(links, "_TIMEOUT", 600.0)
+    # Which other tests may have received or not: over new connections fewer are sent at once.
+    monkeypatch.setattr(link(), "_answers", REQUESTS)
     chunk_cache.forget()
     blocks.forget()
     served.reset()
@@ -308,7 +310,6 @@ def test_reading_what_came_does_not_wake_the_link(
     places = np.arange(64)[:, None] * [1, 0, 0]
     outs = [np.empty(source.chunk_shape, source.dtype) for _ in places]
     fetches = source.reader.fetches(places)
-    monkeypatch.setattr(link(), "_answers", REQUESTS)
     requests, others = cost_of(fetches).requests, set(link()._granted)
     with prefetched(fetches):
         for _ in range(1000):
@@ -471,11 +472,8 @@ def test_ranks_fetch_their_lanes(server: RangeServer, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["npy", "contiguous", "zarr"])
-def test_more_is_asked_for_than_is_read(
-    server: RangeServer, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_is_asked_for_than_is_read(server: RangeServer, kind: str) -> None:
     """The link stays busy while one run is read at a time: to the end, where memory allows."""
-    monkeypatch.setattr(link(), "_answers", REQUESTS)
     rows = opened(server, kind)[::8]  # a row of each chunk, too far apart to be joined
     loader = rows.batches(4, shuffle="global" if kind != "zarr" else False)
     server.reset()
@@ -660,7 +658,6 @@ def test_what_an_epoch_fetches_is_said_before(
     """Also of a second one, with chunks that the first has left in memory."""
     monkeypatch.setattr(memory, "_memory", mebibytes << 20)
     loader = SAID[way](server).batches(16, shuffle=shuffle)
-    monkeypatch.setattr(link(), "_answers", REQUESTS)  # which other tests may have received or not
     for _ in range(2):
         said = loader.explain().fetching.epoch
         server.reset()
