@@ -181,9 +181,11 @@ def test_datasets_of_a_file_that_count_from_other_dates(
     expected = [np.datetime64(f"{year}-01-01") + days for year in (2020, 2021, 2022)]
     found = ooc.open(tmp_path / "a.h5", "*/when", decode=True)
     assert_array_equal(dates(found), np.concatenate(expected))
-    if len(shape) == 1:
-        with pytest.raises(MismatchedPartsError, match=r"days since 2021-01-01\. decode=True"):
-            ooc.open(tmp_path / "a.h5", "*/when")
+    with h5py.File(tmp_path / "a.h5") as file:
+        objects = [file["2020/when"], file["2021/when"]]
+        for target, key in ((tmp_path / "a.h5", "*/when"), (objects, None)):
+            with pytest.raises(MismatchedPartsError, match=r"days since 2021-01-01\. decode=True"):
+                ooc.open(target, key)
 
 
 def test_dates_of_unlike_units_are_no_one_array(tmp_path: Path) -> None:

@@ -164,8 +164,6 @@ def describe(dataset: Any, path: str, key: str | None) -> Storage:
     elif kind == "virtual":
         layout = f"virtual, mappings: {len(dataset.virtual_sources())}"
     names = dimension_names(dataset)
-    # Reading `units` of every array would add a quarter to the time of opening one.
-    attributes = (*PACKING, *TIME) if dataset.ndim < 2 else PACKING
     return Storage(
         format="HDF5",
         path=path,
@@ -175,7 +173,7 @@ def describe(dataset: Any, path: str, key: str | None) -> Storage:
         stored_bytes=None if kind == "virtual" else dataset.id.get_storage_size(),
         reading=READING[kind],
         dimensions=names,
-        packed=packing(attributes_of(dataset, attributes)),
+        packed=packing(attributes_of(dataset, (*PACKING, *TIME))),
         unit=unit_of(dataset.dtype),
         categorical=h5py.check_enum_dtype(dataset.dtype) is not None,
     )
