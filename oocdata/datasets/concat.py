@@ -26,7 +26,7 @@ from oocdata.datasets.shared_rows import StoredRows, check_direction
 from oocdata.datasets.spec import Batch, Spec, leaves, map_tree, spec_text
 from oocdata.datasets.stacked import names_of_columns
 from oocdata.datasets.view import View
-from oocdata.engines.alike import different_columns
+from oocdata.engines.alike import common_names, different_columns
 from oocdata.engines.buffers import empty
 from oocdata.engines.source import Storage
 from oocdata.errors import ArgumentError
@@ -256,6 +256,8 @@ def concat(*datasets: Dataset | Sequence[Dataset]) -> Concat:
         If there are no datasets, one is a mixture, or their specs differ, or categories, units of
         dates, the packing of numbers, or the columns (genes); the message names the first that
         differs.
+    oocdata.errors.MismatchedPartsError
+        If the names of axes say that one goes together with another one.
 
     Notes
     -----
@@ -327,6 +329,7 @@ def _check_same_meaning(caller: str, parts: Sequence[Dataset]) -> None:
             raise ArgumentError(
                 f"`{caller}` must get datasets with the same columns in one order; {difference}"
             )
+        common_names([storage.dimensions for storage in storages])
 
 
 def _storages(dataset: Dataset) -> list[Storage]:
@@ -336,8 +339,11 @@ def _storages(dataset: Dataset) -> list[Storage]:
     if dataset._members:
         return [storage for part in dataset._members for storage in _storages(part)]
     if not isinstance(dataset, View):
-        return [each.storage() for each in dataset.sources()]
-    return [replace(dataset.storage, columns=names_of_columns([dataset]))]  # if stacked, one array
+        return [replace(each.storage(), dimensions=()) for each in dataset.sources()]
+    names, axes = [name or "" for name in dataset.names], len(dataset.axes)
+    names[:axes] = sorted(names[:axes])  # rows are one after the other in any order
+    columns = names_of_columns([dataset])  # if stacked, one array
+    return [replace(dataset.storage, columns=columns, dimensions=tuple(names))]
 
 
 def _meaning(storage: Storage) -> str:

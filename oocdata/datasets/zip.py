@@ -20,6 +20,7 @@ from oocdata.box import Ints
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.spec import Batch, Spec, leaves, map_tree
 from oocdata.datasets.view import View
+from oocdata.engines.alike import common_names
 from oocdata.engines.memory_array import Numbers
 from oocdata.errors import ArgumentError, PairingWarning
 from oocdata.threads import cached_property
@@ -91,6 +92,8 @@ def zip(  # noqa: A001  # as in tf.data and Grain
     ------
     oocdata.errors.ArgumentError
         If there are no datasets, or their lengths or several sample axes differ.
+    oocdata.errors.MismatchedPartsError
+        If the names of several sample axes say that one goes together with another one.
     oocdata.errors.PairingWarning
         If files of one row each, such as images and masks, have the same numbers in their names for
         some pairs, and others for the rest: a file may be missing.
@@ -120,6 +123,14 @@ def zip(  # noqa: A001  # as in tf.data and Grain
             "zipped datasets must have the same sample axes; got "
             f"{' and '.join(map(str, sorted(shapes)))}. Name the same axes in `open(axis=…)`."
         )
+    common_names(
+        [
+            tuple(name or "" for name in view.names[: len(view.axes)])
+            for member in members
+            for view in _views(member)
+            if len(member.sample_shape) > 1
+        ]
+    )
     lengths = [len(member) for member in members]
     if len(set(lengths)) > 1:
         hint = (
@@ -143,6 +154,13 @@ def zip(  # noqa: A001  # as in tf.data and Grain
             stacklevel=2,
         )
     return Zip(parts)
+
+
+def _views(dataset: Dataset) -> list[View]:
+    """Return the views with several sample axes that a dataset is made of."""
+    if isinstance(dataset, View):
+        return [dataset] if len(dataset.axes) > 1 else []
+    return [view for member in dataset._members for view in _views(member)]
 
 
 def _unlike_files(members: Sequence[Dataset]) -> tuple[str, str] | None:

@@ -165,8 +165,8 @@ def common_names(dimensions: list[tuple[str, ...]]) -> tuple[str, ...]:
 
     Raises `MismatchedPartsError` if an axis of one part goes together with another axis of another.
     """
-    different = list(dict.fromkeys(dimensions))
-    if not all(different):
+    different = list(dict.fromkeys(filter(any, dimensions)))
+    if len(set(map(len, different))) != 1:  # none has names, or windows have more than rows
         return ()
     axes = [set(names) - {""} for names in zip(*different, strict=True)]
     for name in sorted(set().union(*axes)):
@@ -177,7 +177,7 @@ def common_names(dimensions: list[tuple[str, ...]]) -> tuple[str, ...]:
                 "and transpose elements: view.transpose(1, 0)."
             )
     common_names = tuple(names.pop() if len(names) == 1 else "" for names in axes)
-    return common_names if any(common_names) else ()
+    return common_names if all(dimensions) and any(common_names) else ()
 
 
 def common_annotations(annotations: Sequence[Annotations]) -> Annotations:

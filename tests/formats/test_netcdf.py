@@ -294,6 +294,35 @@ def test_files_whose_axes_are_in_another_order(tmp_path: Path, axis: Any) -> Non
         xarray.Dataset({"u": (dims, sample_array((4, 4, 4)))}).to_netcdf(path)
     with pytest.raises(MismatchedPartsError, match="must have the axis 'lat' at one place"):
         ooc.open(paths, "u", axis=axis)
+    if axis == 0:
+        by_nobody = tmp_path / "2.h5"
+        with h5py.File(by_nobody, "w") as file:
+            file["u"] = sample_array((4, 4, 4))
+        named, unnamed, other = (ooc.open(path, "u") for path in (paths[0], by_nobody, paths[1]))
+        windows = [ooc.zip(view.windows(1)) for view in (named, other)]
+        for join, parts in (
+            (ooc.open, [view.source for view in (named, unnamed, other)]),
+            (ooc.concat, [named, unnamed, other]),
+            (ooc.concat, windows),
+            (ooc.mix, {named: 1, other: 1}),
+        ):
+            with pytest.raises(MismatchedPartsError, match="must have the axis 'lat' at one place"):
+                join(parts)
+    # By their names, rows and elements go together.
+    named, other = (ooc.open(path, "u", axis="time") for path in paths)
+    assert_array_equal(ooc.concat(named, other)[5], sample_array((4, 4, 4))[:, 1])
+
+
+def test_sample_axes_in_another_order(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{number}.nc" for number in range(2)]
+    for path, dims in zip(paths, (("time", "z", "x"), ("z", "time", "x")), strict=True):
+        xarray.Dataset({"u": (dims, sample_array((4, 4, 5)))}).to_netcdf(path)
+    one, other = (ooc.open(path, "u", axis=(0, 1)) for path in paths)
+    for parts in ((one, ooc.open(np.arange(16)), other), (one.windows(2), other.windows(2))):
+        with pytest.raises(MismatchedPartsError, match="must have the axis 'time' at one place"):
+            ooc.zip(*parts)
+    other = ooc.open(paths[1], "u", axis=("time", "z"))
+    assert_array_equal(ooc.zip(one, other)[6][1], sample_array((4, 4, 5))[2, 1])
 
 
 def test_some_axes_without_a_name(tmp_path: Path) -> None:
@@ -332,6 +361,18 @@ def test_no_names(tmp_path: Path, kind: str) -> None:
         ArgumentError, match=r"no dimension names; got 'time'\. Its axes are 0 to 1"
     ):
         ooc.open(source, axis="time")
+
+
+def test_a_variable_named_as_its_dimension_with_several_axes(tmp_path: Path) -> None:
+    with netCDF4.Dataset(tmp_path / "a.nc", "w") as file:
+        for name, length in (("time", 3), ("nv", 2)):
+            file.createDimension(name, length)
+        file.createVariable("time", "f8", ("time", "nv"))[:] = 0
+        group = file.createGroup("g")
+        group.createDimension("z", 4)
+        group.createVariable("z", "f8", ("z", "time"))[:] = 0
+    assert ooc.open(tmp_path / "a.nc", "time", axis="nv").names == ("nv", "time")
+    assert ooc.open(tmp_path / "a.nc", "g/z").names == ("z", "time")
 
 
 def test_a_scale_that_was_deleted(tmp_path: Path) -> None:

@@ -184,15 +184,29 @@ def dimension_names(dataset: Any) -> tuple[str, ...]:
 
     The name of an axis is its label, else the name of its first dimension scale (HDF5 Dimension
     Scale Specification), as in netCDF4. The axis of a one-dimensional scale has the scale's own
-    name (netCDF file format, "Dimensions with Coordinate Variable").
+    name (netCDF file format, "Dimensions with Coordinate Variable"); a scale of several axes lists
+    the numbers of its dimensions.
     """
     if dataset.ndim == 1 and dataset.is_scale:
         return (_last(dataset.name),)
+    numbers = attributes_of(dataset, ["_Netcdf4Coordinates"]) if dataset.is_scale else {}
+    if numbers:
+        numbered = _numbered_dimensions(dataset.parent)
+        return tuple(numbered.get(number, "") for number in numbers["_Netcdf4Coordinates"])
     names = []
     for dimension in dataset.dims:
         scale = _scale(dimension)
         names.append(dimension.label or ("" if scale is None else _last(scale.name)))
     return tuple(names) if any(names) else ()
+
+
+def _numbered_dimensions(group: Any) -> dict[int, str]:
+    """Return the names of netCDF4's dimensions in a group and the groups around it, by number."""
+    names = {} if group.name == "/" else _numbered_dimensions(group.parent)
+    for name, found in ((name, group.get(name)) for name in group):
+        if isinstance(found, h5py.Dataset) and found.is_scale:
+            names[found.attrs.get("_Netcdf4Dimid")] = name
+    return names
 
 
 def _scale(dimension: Any) -> Any:
