@@ -24,11 +24,12 @@ from oocdata.formats.times import dates_of
 __all__ = ["decoded", "packing_of"]
 
 
-def decoded(source: Source) -> Source:
+def decoded(source: Source, units: Mapping[str, Any] | None = None) -> Source:
     """Return a source that decodes packed numbers to floats or bools, and times to dates.
 
     A source without attributes of packing is returned unchanged. Values outside the valid range
-    (``valid_min`` etc.) are not masked.
+    (``valid_min`` etc.) are not masked. `units` are attributes of times that a single array has
+    from another one.
     """
     if type(source) is Concat:
         parts = [decoded(part) for part in source.parts]
@@ -43,7 +44,7 @@ def decoded(source: Source) -> Source:
             parts, opened=None if opened is None else {**opened, "decode": True}
         )
     storage = source.storage()
-    attributes = storage.annotations().attributes
+    attributes = {**(units or {}), **storage.annotations().attributes}
     removed = dict.fromkeys((*PACKING, "dtype"))
     with error_location(storage.path, storage.key):
         numbers = packing_of(source.dtype, attributes)

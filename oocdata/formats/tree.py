@@ -8,7 +8,7 @@ suggests, are decided here for all formats.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Self
@@ -28,7 +28,7 @@ from oocdata.errors import (
     error_location,
 )
 from oocdata.formats.anndata import Group, open_group
-from oocdata.formats.dimensions import data_variables
+from oocdata.formats.dimensions import as_text, data_variables, is_time
 from oocdata.formats.patterns import (
     Key,
     checked_keys,
@@ -164,6 +164,26 @@ class Tree:
             return found.attributes
         array = None if found is None else self.array(name)
         return {} if array is None else array.attributes
+
+    def units_of_bounds(self, key: str | None) -> dict[str, Any]:
+        """Return the units and the calendar that bounds of times have from their coordinate.
+
+        Empty for other arrays. Source: CF conventions, 7.1, "Cell Boundaries".
+        """
+        group, _, name = absolute_name(key or "").rpartition("/")
+        bounds = self.array(f"{group}/{name}") if name else None
+        if bounds is None or len(bounds.shape) < 2 or bounds.shape[-1] != 2:
+            return {}
+        siblings: list[str] = []
+        with suppress(SourceError):  # a group at a URL that can't be listed
+            siblings = self.below(group)
+        for other in siblings:
+            with suppress(SourceError):  # an array that can't be read
+                found = (self.array(f"{group}/{other}") or bounds).attributes
+                times = {each: found[each] for each in ("units", "calendar") if each in found}
+                if as_text(found.get("bounds")) == name and is_time(times):
+                    return times
+        return {}
 
     def open(self, key: str | None, axis: int | str = 0) -> Source:
         """Open the array at a name, or the only one; a name without one is a `MissingKeyError`."""

@@ -149,6 +149,34 @@ def test_any_times(tmp_path: Path, data: st.DataObject) -> None:
     assert_array_equal(dates(ooc.open(tmp_path / "a.nc", decode=True)), shown(tmp_path / "a.nc"))
 
 
+@pytest.mark.parametrize("form", ["nc", "zarr"])
+def test_bounds_have_the_units_of_their_coordinate(tmp_path: Path, form: str) -> None:
+    paths, expected = [], []
+    for year in (2020, 2021):
+        paths.append(tmp_path / f"{year}.{form}")
+        days = {"units": f"days since {year}-01-01", "bounds": "time_bnds"}
+        bounds = np.arange(6.0).reshape(3, 2)
+        data = xarray.Dataset(
+            {"time_bnds": (("time", "nv"), bounds), "u": (("time", "nv"), bounds)},
+            {"time": ("time", np.arange(3), days)},
+        )
+        if form == "nc":
+            data.to_netcdf(paths[-1])
+        else:
+            data.to_zarr(paths[-1], zarr_format=2, consolidated=False)
+        with xarray.open_dataset(paths[-1], **({} if form == "nc" else ZARR)) as shown_data:
+            expected.append(shown_data["time_bnds"].values)
+    assert expected[0].dtype.kind == "M"
+    view = ooc.open(paths, "time_bnds", decode=True)
+    assert_array_equal(dates(view), np.concatenate(expected))
+    assert_array_equal(from_json(as_json(view.batches(4))).batch(1), view.batches(4).batch(1))
+    assert_array_equal(dates(ooc.open(paths[1], "time_b*", decode=True)), expected[1])
+    assert ooc.open(paths[0], "u", decode=True).unit == ""
+
+
+ZARR: dict[str, Any] = {"engine": "zarr", "consolidated": False}
+
+
 def test_parts_that_count_from_other_dates(tmp_path: Path) -> None:
     paths = [tmp_path / f"{year}.nc" for year in (2020, 2021)]
     for path in paths:
