@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from inspect import signature
 from itertools import accumulate, pairwise
 from math import ceil
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -166,6 +168,15 @@ def _mixture(
     return mixture, "; ".join(reasons)
 
 
+def _is_order(shuffle: Any) -> TypeGuard[Order]:
+    """Return whether an object has the method of an order."""
+    try:
+        signature(shuffle.positions).bind(1, 0, 0, seed=0, epoch=0)
+    except (AttributeError, TypeError, ValueError):  # a class, or a loader
+        return False
+    return True
+
+
 def _order_of(
     dataset: Dataset, shuffle: bool | str | Order, batch_size: int, window: int
 ) -> tuple[Order, str]:
@@ -173,7 +184,7 @@ def _order_of(
 
     A block shuffle mixes blocks of `window` decoded bytes at a time.
     """
-    if isinstance(shuffle, Order) and not isinstance(shuffle, type):
+    if _is_order(shuffle):
         shuffle.positions(len(dataset), 0, 0, seed=0, epoch=0)  # raises if the order does not fit
         return _with_lanes(shuffle, len(dataset), batch_size), "you gave it"
     if isinstance(shuffle, np.bool_):

@@ -140,6 +140,13 @@ UNEQUAL = [[1, 2], [3]]
         (lambda v: v.map(np.sqrt, rng="x"), "`rng` must be True or False"),
         (lambda v: v.batches(2, shuffle=np.arange(3)), "`shuffle` must be False, True"),
         (lambda v: v.batches(2, drop_remainder=np.arange(3)), "`drop_remainder` must be True or"),
+        (lambda v: v.batches(2, shuffle=v.batches(2)), "`shuffle` must be False, True"),
+        (lambda v: ooc.open([CUBE, CUBE], axis=[[1], [2]]), "numbers or names of axes; got [[1]"),
+        (lambda v: ooc.stats(v, duplicates="no"), "`duplicates` must be True or False; got 'no'"),
+        (lambda v: ooc.stats(v, progress="no"), "`progress` must be True or False; got 'no'"),
+        (lambda v: ooc.bench(v, to_tf="no"), "`to_tf` must be True or False; got 'no'"),
+        (lambda v: ooc.check(v, progress="no"), "`progress` must be True or False; got 'no'"),
+        (lambda v: v.batches(2).profile(to_tf="no"), "`to_tf` must be True or False; got 'no'"),
         (lambda v: v.map(np.sqrt, spec=ooc.ArraySpec("ab", "f4")), "`shape` must be lengths"),
         (lambda v: ooc.ArraySpec(UNEQUAL, "f4"), "`shape` must be an array"),
         (lambda v: ooc.Pictures(channels=UNEQUAL), "`channels` must be 1 (grey)"),
@@ -154,6 +161,7 @@ def test_wrong_calls_say_what_is_wrong(call, message):
         call(view)
 
 
+CUBE = np.zeros((2, 3, 4))
 VIEW = ooc.open(np.arange(20.0).reshape(10, 2))
 ROWS = ooc.ragged(np.arange(20), lengths=[3, 0, 5, 2, 10])
 NUMBERS = np.arange(10)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
 from numpy.typing import DTypeLike
 
@@ -92,7 +92,10 @@ class Options:
         for name in ("external", "decode"):
             object.__setattr__(self, name, as_flag(name, getattr(self, name)))
         if isinstance(self.axis, Sequence) and not isinstance(self.axis, str):
-            object.__setattr__(self, "axis", self.axis[0] if self.axis else 0)
+            first = self.axis[0] if self.axis else 0
+            if not isinstance(first, str | SupportsIndex | None):
+                raise ArgumentError(f"`axis` must be numbers or names of axes; got {self.axis!r}.")
+            object.__setattr__(self, "axis", first)
 
     @property
     def fields(self) -> Sequence[str]:

@@ -18,7 +18,7 @@ from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.spec import leaves
 from oocdata.engines.cache import cache as decoded_chunks
 from oocdata.errors import ArgumentError
-from oocdata.index import as_lengths
+from oocdata.index import as_flag, as_lengths
 from oocdata.loader import Loader
 from oocdata.tools.bench.limits import MEMORY, Files, decoding, disk_reading, files_of
 from oocdata.tools.bench.result import Bench, Limit, Way
@@ -105,7 +105,7 @@ def bench(
     """
     check_seconds(seconds)
     dataset = Opening.of(target, key, **arguments).dataset()
-    if to_tf:
+    if as_flag("to_tf", to_tf):
         import oocdata.frontends.tfdata  # noqa: F401  # before the clock starts
     began = perf_counter()
     nbytes = sum(leaf.nbytes for leaf in leaves(dataset.spec))
@@ -116,7 +116,7 @@ def bench(
     loaders, resident, notes = _loaders(dataset, sizes, to_tf, seconds)
     files = files_of(dataset)
     state = "warm" if files else "store" if dataset.is_remote else "memory"
-    if cold and files:
+    if as_flag("cold", cold) and files:
         files.drop()
         state = "cold" if files.are_gone() else "warm"
         if state == "warm":
@@ -136,7 +136,8 @@ def bench(
         if way.order == "sequential":
             measure(0.0, ROUNDS)  # warm up: no way is charged for work that all of them share
         measures[way] = (measure, _WAYS_SHARE * seconds / (ROUNDS * len(loaders)))
-    with shown_progress("measuring", ROUNDS * len(measures), progress) as advance:
+    shown = as_flag("progress", progress)
+    with shown_progress("measuring", ROUNDS * len(measures), shown) as advance:
         rates = take_turns(measures, seconds, advance)
     storage = dataset.sources()[0].storage()
     found = Bench(

@@ -13,6 +13,7 @@ from typing import Any, Unpack
 from oocdata.datasets.dataset import Dataset
 from oocdata.errors import ArgumentError
 from oocdata.formats.verified import manifest_of
+from oocdata.index import as_flag
 from oocdata.tools.check.file import Checks, health_of
 from oocdata.tools.check.result import KINDS, NOTES, CheckedDataset, Finding, Health
 from oocdata.tools.opening import OpenArguments, Opening, describe_rows
@@ -85,6 +86,7 @@ def check(
     source = Opening.of(target, key, **opening)
     if manifest and write_manifest:
         raise ArgumentError("`manifest` and `write_manifest` must not be given together.")
+    progress = as_flag("progress", progress)
     if isinstance(source.target, Dataset):
         view = source.view()
         for argument, value in (("manifest", manifest), ("write_manifest", write_manifest)):
@@ -116,7 +118,7 @@ def check(
     for path in paths:
         compared = manifest_of(manifest, path, "manifest")
         written = manifest_of(write_manifest, path, "write_manifest")
-        checks.add(replace(source, target=path), compared, written, overwrite)
+        checks.add(replace(source, target=path), compared, written, as_flag("overwrite", overwrite))
     if len(checks.refused) == len(paths):
         raise checks.refused[0]
     datasets, findings = tuple(checks.datasets), tuple(checks.findings)

@@ -160,7 +160,7 @@ def convert(
         verify=as_flag("verify", verify),
         overwrite=as_flag("overwrite", overwrite),
     )
-    return carry_out(plan, progress=progress)
+    return carry_out(plan, progress=as_flag("progress", progress))
 
 
 def carry_out(plan: Plan, *, progress: bool = False) -> Conversion:

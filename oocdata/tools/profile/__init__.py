@@ -20,6 +20,7 @@ from oocdata.advice import Advice, Measured, advise, reading_of, size
 from oocdata.datasets.dataset import Draw
 from oocdata.datasets.spec import leaves
 from oocdata.errors import ArgumentError
+from oocdata.index import as_flag
 from oocdata.reading.ahead import Reader
 from oocdata.tools.profile.pacing import (
     ROUNDS,
@@ -167,7 +168,7 @@ def profile(
 
     # One reader, and one dataset, for all rounds: as in `fit`, worker processes are started once.
     reader = Reader(loader, parallel=2, prefetch=2, runs_in_use=1)
-    dataset = loader.to_tf() if to_tf else None
+    dataset = loader.to_tf() if as_flag("to_tf", to_tf) else None
 
     def epochs(number: int) -> Iterator[Any]:
         # A generator, which has `close`.

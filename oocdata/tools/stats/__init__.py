@@ -15,6 +15,7 @@ from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows
 from oocdata.errors import ArgumentError, UnsupportedDtypeError
+from oocdata.index import as_flag
 from oocdata.tools.opening import OpenArguments, Opening, describe_rows
 from oocdata.tools.passes import Block, each_block, spec_of_one_array
 from oocdata.tools.stats.moments import Summary
@@ -107,6 +108,7 @@ def stats(
         )
     axis, reason = _channel_axis(dataset, shape, channels)
     channel_count = 1 if axis is None else shape[axis]
+    duplicates = as_flag("duplicates", duplicates)
     too_small = spec.nbytes <= spec.dtype.itemsize  # one number is constant, and often repeated
     not_compared = ""
     if too_small:
@@ -126,7 +128,8 @@ def stats(
 
     by_channel = Summary.empty(channel_count, spec.dtype)
     constant, constant_shown = 0, list[int]()
-    with closing(each_block(dataset, summarise, label="reading" if progress else "")) as blocks:
+    label = "reading" if as_flag("progress", progress) else ""
+    with closing(each_block(dataset, summarise, label=label)) as blocks:
         for summary, rows in blocks:
             by_channel = Summary.merged([by_channel, summary])
             constant += len(rows)
