@@ -123,14 +123,9 @@ def zip(  # noqa: A001  # as in tf.data and Grain
             "zipped datasets must have the same sample axes; got "
             f"{' and '.join(map(str, sorted(shapes)))}. Name the same axes in `open(axis=…)`."
         )
-    common_names(
-        [
-            tuple(name or "" for name in view.names[: len(view.axes)])
-            for member in members
-            for view in _views(member)
-            if len(member.sample_shape) > 1
-        ]
-    )
+    several = (member for member in members if len(member.sample_shape) > 1)
+    views = [view for member in several for view in _views(member)]
+    common_names([tuple(name or "" for name in view.names[: len(view.axes)]) for view in views])
     lengths = [len(member) for member in members]
     if len(set(lengths)) > 1:
         hint = (
