@@ -36,7 +36,8 @@ from oocdata.engines.strided import Strided
 from oocdata.errors import SourceError
 
 __all__ = [
-    "OBJECT_BYTES", "ByteRows", "Frame", "Framing", "largest_rows", "size_counts", "sliced",
+    "OBJECT_BYTES", "TRIM_BLOCK", "ByteRows", "Frame", "Framing", "largest_rows", "size_counts",
+    "sliced",
 ]  # fmt: skip
 
 _PIECE = 4 << 20
@@ -61,7 +62,7 @@ _new_bytes = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize
 _SIZES = np.array(sorted(set(np.ceil(2.0 ** (np.arange(4 * 50) / 4)).tolist())), np.int64)
 """Size classes of rows, by the largest size of each: four per power of two."""
 
-_TRIM_BLOCK = (32 << 20) - (8 << 10)
+TRIM_BLOCK = (32 << 20) - (8 << 10)
 """Size of a block that is freed once to raise malloc's trim threshold (``man mallopt``,
 M_TRIM_THRESHOLD) from 128 KiB to twice this size, its maximum, so that memory freed with a batch is
 not returned to the kernel each time. Without it, `to_tf` took twice the processor time for records
@@ -145,7 +146,7 @@ class ByteRows(WithStorage):
         self._storage = storage
         self.shape = (max(0, offsets.shape[0] - 1),)
         self.dtype = np.dtype(object)
-        np.empty(_TRIM_BLOCK, np.uint8)  # freed at once
+        np.empty(TRIM_BLOCK, np.uint8)  # freed at once
 
     def __reduce__(self) -> Any:
         return ByteRows, (self.values, self.offsets, self.framing, self._storage)

@@ -6,6 +6,7 @@ import gc
 import importlib
 import os
 import pickle
+import resource
 import signal
 import sys
 import threading
@@ -170,7 +171,10 @@ def test_tuples_that_functions_read(module: Any) -> None:
 
 
 def test_functions_in_workers(view: ooc.View) -> None:
-    """Steps of different duration keep their order, with equal draws; all workers are used."""
+    """Steps of different duration keep their order, with equal draws; all workers are used.
+
+    The memory of temporary arrays is used again.
+    """
 
     def uneven(x: np.ndarray) -> np.ndarray:
         for _ in range(200_000 if x[0, 0] % 80 == 0 else 10):
@@ -180,14 +184,21 @@ def test_functions_in_workers(view: ooc.View) -> None:
     def noisy(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         return x + rng.normal(size=x.shape)
 
+    def process(x: np.ndarray) -> np.ndarray:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        _ = np.ones(1 << 17) + np.ones(1 << 17)  # 256 pages each
+        faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+        return np.full((len(x), 2), (os.getpid(), faults))
+
     numbers = ooc.zip(view.map(uneven, spec=DOUBLES), view.map(noisy, rng=True, spec=DOUBLES))
-    pids = view.map(lambda x: np.full(len(x), os.getpid()))
+    processes = view.map(process)
     options: dict[str, Any] = {"shuffle": True, "seed": 9}
-    batches = list(ooc.zip(numbers, pids).batches(4, workers=2, **options))
+    batches = list(ooc.zip(numbers, processes).batches(4, workers=2, **options))
     assert_same([made for made, _ in batches], numbers.batches(4, **options))
-    found = {int(number) for _, each in batches for number in each}
+    found = {int(number) for _, each in batches for number, _ in each}
     assert len(found) == 2
     assert os.getpid() not in found
+    assert np.median([each[0, 1] for _, each in batches]) < 256
 
 
 class TestMemory:
