@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.engines.buffers import empty
-from oocdata.formats.codecs import codecs, decompress, write_chunk
+from oocdata.formats.codecs import codecs, copy_chunk, decompress, scratch_bytes, write_chunk
 
 __all__ = ["ChunkDecoder", "can_decode"]
 
@@ -67,15 +66,17 @@ class ChunkDecoder:
         decode, or fail their checksum, raise `ValueError` or `RuntimeError`.
         """
         applied = [n for place, n in enumerate(self.filters) if not skipped >> place & 1]
-        undo = partial(self._undo, data, applied)
         try:
-            write_chunk(out, self.stored, self.chunk_shape, undo)
+            if applied:
+                undo = partial(self._undo, data, applied)
+                write_chunk(out, self.stored, self.chunk_shape, undo)
+                return
         except (ValueError, RuntimeError):
             # An edge chunk of full size may be stored without filters (H5Pset_chunk_opts).
             whole = prod(self.chunk_shape) * self.stored.itemsize
             if out.shape == self.chunk_shape or len(memoryview(data)) != whole:
                 raise
-            write_chunk(out, self.stored, self.chunk_shape, partial(self._undo, data, []))
+        copy_chunk(out, self.stored, self.chunk_shape, data)
 
     def _undo(self, data: Any, filters: list[int], target: NDArray[np.uint8]) -> None:
         """Undo filters in reverse order, the last of them into `target` where that is possible."""
@@ -90,13 +91,11 @@ class ChunkDecoder:
                 if before and before <= {SHUFFLE, FLETCHER32}:  # the length is known
                     sums = filters[:place].count(FLETCHER32)
                     nbytes = len(target) + _CHECKSUM_BYTES * sums
-                    frame = empty((_BLOSC_BYTES + nbytes,), np.uint8)
+                    frame = scratch_bytes(_BLOSC_BYTES + nbytes)
                     out = frame[_BLOSC_BYTES:]
                 data = decompress(_CODECS[number], data, out)
         if data is not target:
-            decoded = np.frombuffer(data, np.uint8)
-            _same_length(len(decoded), len(target))
-            target[...] = decoded
+            copy_chunk(target, target.dtype, target.shape, data)
 
 
 def _same_length(found: int, expected: int) -> None:
@@ -118,7 +117,7 @@ def _unshuffle(
     they are copied, which makes decoding of gzip chunks take 1.4 to 1.9 times as long.
     """
     shuffled = np.frombuffer(data, np.uint8)
-    out = empty((len(shuffled),), np.uint8) if out is None else out
+    out = scratch_bytes(len(shuffled)) if out is None else out
     _same_length(len(shuffled), len(out))
     count = len(out) // itemsize
     whole, step = count * itemsize, max(1, _TILE_BYTES // itemsize)
@@ -130,7 +129,7 @@ def _unshuffle(
     else:
         for start in range(0, count, step):
             part = planes[:, start : start + step]
-            tile = empty((_BLOSC_BYTES + part.size,), np.uint8)
+            tile = scratch_bytes(_BLOSC_BYTES + part.size)
             tile[_BLOSC_BYTES:].reshape(part.shape)[...] = part
             _unshuffle_frame(tile, itemsize, out[start * itemsize :][: part.size])
     out[whole:] = shuffled[whole:]

@@ -27,7 +27,7 @@ from oocdata.errors import (
     SourceError,
 )
 from oocdata.formats.anndata import column_names
-from oocdata.formats.codecs import decompress, numbers_of, write_chunk
+from oocdata.formats.codecs import copy_chunk, decompress, numbers_of, write_chunk
 from oocdata.formats.dimensions import decoding_hint, packing
 from oocdata.formats.patterns import Missing
 from oocdata.formats.zarr.objects import Objects
@@ -162,7 +162,10 @@ class ZarrReader(Keyed, WithStorage):
                 texts = numbers_of(first, data).reshape(shape)
                 target[...] = texts[tuple(map(slice, target.shape))]
                 return
-            write_chunk(target, dtype, shape, partial(decompress, first, data))
+            if first:
+                write_chunk(target, dtype, shape, partial(decompress, first, data))
+            else:
+                copy_chunk(target, dtype, shape, data)
 
         return decode
 
