@@ -43,25 +43,24 @@ def single_row(source: Source) -> Source:
             "`axis` must name the row axis of rows of unequal length, text, or sparse rows; got "
             "None. Leave it out."
         )
-    described = _described(storage)
     if isinstance(source, Decoded):  # number by number, whatever the axes
         return replace(source, source=single_row(source.source))
     if isinstance(source, Chunked):
         return Chunked(_SingleRowChunks(source.reader))
     if type(source) is Strided and source.chunk_offsets is None:
         strides = (source.stored.itemsize * prod(source.shape), *source.strides)
-        described = replace(described, strides=storage.strides and strides)
+        described = _described(storage, storage.strides and strides)
         return Strided(source.file, source.stored, shape, strides, source.offset, described)
     maps = tuple((axis + 1, range(length)) for axis, length in enumerate(source.shape))
-    return Relabelled(AxisView(source, maps, shape, source.dtype), described)
+    return Relabelled(AxisView(source, maps, shape, source.dtype), _described(storage))
 
 
-def _described(storage: Storage) -> Storage:
+def _described(storage: Storage, strides: tuple[int, ...] | None = None) -> Storage:
     """Return the storage of an array as one row; `opened` then makes it one again."""
     return replace(
         storage,
         chunks=None if storage.chunks is None else (1, *storage.chunks),
-        strides=None,
+        strides=strides,
         parts=(0,),
         parts_axis=0,
         part_names=(),

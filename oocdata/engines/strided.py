@@ -100,7 +100,7 @@ class Strided(WithStorage):
         self.file, self.stored, self.shape, self.strides = file, stored, shape, strides
         self.offset, self.chunk_offsets, self.axis = offset, chunk_offsets, axis
         self.dtype = stored.newbyteorder("=")
-        self._storage = replace(storage, offset=offset)
+        self._storage = storage if storage.offset == offset else replace(storage, offset=offset)
         self.steps = np.array(strides, np.int64)
 
     def __reduce__(self) -> Any:

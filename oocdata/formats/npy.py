@@ -202,6 +202,7 @@ def open_contiguous(
         stored_bytes=needed,
         reading="each box by its byte offsets, straight into the batch",
         strides=strides,
+        offset=offset,
         unit=dtypes.unit_of(dtype),
         files=(version,),
     )
