@@ -23,6 +23,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from oocdata.box import Extent, Ints
+from oocdata.engines.buffers import empty
 from oocdata.engines.copying import copy_reordered
 from oocdata.engines.gather.grid import c_strides, chunk_grid, chunk_parts
 
@@ -269,6 +270,7 @@ def _take(
     flat = np.ndarray((count, *plan.inner), plan.dtype, memory)
     axes = len(plan.axes)
     few = max(1, _SCRATCH_BYTES // (max(plan.item.itemsize, _CACHE_LINE) * plan.points))
+    scratch = empty((min(few, len(rows)) * plan.points,), plan.item)
     for start in range(0, len(rows), few):
         part = slice(start, start + few)
         where = part if places is None else places[part]
@@ -278,7 +280,7 @@ def _take(
                 index: tuple[Any, ...] = (at, *column.within)
                 taken = flat[index]
             else:
-                whole = items.take(at)
+                whole = items.take(at, out=scratch[: len(at)], mode="clip")
                 if direct and plan.box is not None:
                     # Rows of 256 bytes of 8 files in chunks take 1 / 1.3 of the processor's time by
                     # NumPy iteration, of 2 to 64 KB 1 / 1.15.
