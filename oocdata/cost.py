@@ -17,7 +17,7 @@ from oocdata.blocks import typical_length
 from oocdata.box import Extent, Ints, split_into_points
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.request import ArrayRequest, Request, singles_of, stored_reads
-from oocdata.engines.cache import cache
+from oocdata.engines.cache import MANY_TIMES, cache
 from oocdata.engines.columns import is_sparse
 from oocdata.engines.gather.grid import covered_chunks
 from oocdata.engines.planned import PlannedCache
@@ -65,7 +65,8 @@ def chunk_bytes(source: Source, storage: Storage) -> int:
 def cached_bytes(source: Source, storage: Storage) -> int:
     """Return the bytes of an array that the cache may hold."""
     most = cache_share()
-    cached = min(most, sum(nbytes for nbytes in storage.cached_whole if nbytes <= most))
+    largest = most if storage.is_remote else MANY_TIMES * most
+    cached = min(most, sum(nbytes for nbytes in storage.cached_whole if nbytes <= largest))
     if storage.chunks is not None:
         grid = [-(-n // chunk) for n, chunk in zip(source.shape, storage.chunks, strict=True)]
         cached += prod(grid) * chunk_bytes(source, storage)

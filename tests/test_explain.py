@@ -283,8 +283,8 @@ def test_chunks_are_counted_up_to_the_cache() -> None:
         set_memory(DEFAULT_MEMORY)
 
 
-def test_arrays_that_are_cached_as_a_whole_are_counted(tmp_path: Path) -> None:
-    """Chunks of uncompressed Zarr are addressed by byte, and cached if all of them fit."""
+def test_arrays_that_are_cached_besides_chunks_are_counted(tmp_path: Path) -> None:
+    """Chunks of uncompressed Zarr are addressed by byte, and cached as far as there is room."""
     array = np.ones((512, 8192), "f4")  # 16 MiB
     library = pytest.importorskip("zarr")
     library.create_array(tmp_path / "a.zarr", data=array, chunks=(8, 8192), compressors=None)
@@ -292,8 +292,11 @@ def test_arrays_that_are_cached_as_a_whole_are_counted(tmp_path: Path) -> None:
     view, before = ooc.open(tmp_path / "a.zarr"), cache.nbytes
     sum(1 for _ in view.batches(8, shuffle=True))
     assert cache.nbytes - before == array.nbytes == cached_bytes(view.source, view.storage)
-    set_memory(24 << 20)  # a quarter of it is not enough
     try:
+        set_memory(24 << 20)  # of which a half is cached
+        sum(1 for _ in view.batches(8, shuffle=True))
+        assert 8 << 20 < cache.nbytes <= cached_bytes(view.source, view.storage) == 12 << 20
+        set_memory(6 << 20)  # too few of all chunks
         assert cached_bytes(view.source, view.storage) == 0
     finally:
         set_memory(DEFAULT_MEMORY)

@@ -4,9 +4,9 @@ Three kinds of arrays gain:
 
 - Interleaved rows (Fortran order, a sample axis that is fast in storage). Such a row is thousands
   of runs of a few bytes; if many neighbouring rows are read at a time, runs are that much longer.
-- Small rows. A read request costs as much as copying some kilobytes. If the array fits in a part of
-  the cache, it is read once. Labels of 8 bytes in HDF5's uncompressed chunks take 1 / 15 of the
-  processor's time by NumPy iteration.
+- Small rows. A read request costs as much as copying some kilobytes. Of the array, as much as there
+  is room for in the cache is read once. Labels of 8 bytes in HDF5's uncompressed chunks take 1 / 15
+  of the processor's time by NumPy iteration.
 - Rows cut by chunks, as h5py's default chunks do. Chunks are decoded into whole rows, so that a row
   is gathered from one place. Shuffled batches take of the processor's time by NumPy iteration and
   through `to_tf`: of D4RL's small rows 1 / 2.2 and 1 / 1.7; of robomimic's windows of images
@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent, Ints
+from oocdata.engines.cache import MANY_TIMES
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.concat import Concat
 from oocdata.engines.copying import read_to
@@ -34,7 +35,7 @@ from oocdata.engines.mixed_shapes import PaddedArray
 from oocdata.engines.parts import RowOffsets
 from oocdata.engines.plan import plan_box
 from oocdata.engines.prefetch import GAP
-from oocdata.engines.ragged import Runs, read_ragged
+from oocdata.engines.ragged import Runs, run_boxes, scatter_runs
 from oocdata.engines.source import Boxes, Source, Storage, WithStorage
 from oocdata.engines.strided import Strided
 from oocdata.engines.wrapped import Relabelled, SourceChunks
@@ -44,6 +45,10 @@ __all__ = ["CachedRows", "as_one", "blocked"]
 
 _SHORT = 4096
 """Bytes of a run up to which a read request costs more than an additional copy."""
+
+_LONG = 8192
+"""Bytes of a window above which a read request costs less: windows of 12 KB take 1 / 1.2 of the
+processor's time by NumPy iteration, of 6 KB 1.7 times."""
 
 _BLOCK_BYTES = 8 << 20
 """Size of a block of interleaved rows."""
@@ -227,9 +232,9 @@ def _in_blocks(source: Strided, described: Storage, chunk_shape: tuple[int, ...]
 
 
 class CachedRows(WithStorage):
-    """An array whose rows are read from cached blocks, if there is room for them.
+    """An array whose rows are read from cached blocks, as far as there is room for these.
 
-    Rows cut by chunks need room for several blocks; small rows, for the whole array.
+    Rows cut by chunks need room for several blocks.
 
     Parameters
     ----------
@@ -255,8 +260,8 @@ class CachedRows(WithStorage):
             parts, spans[source.axis] = source.parts, False
         if isinstance(parts[0], Strided):
             reading = storage.reading
-            if self._nbytes <= cache_share() // 8 * 7:
-                reading = "small rows, in blocks that are each read once and cached"
+            if self._nbytes <= MANY_TIMES * cache_share():
+                reading = "small rows, in blocks that are read once and cached, if there is room"
             storage = replace(storage, reading=reading, cached_whole=(self._nbytes,))
         else:
             stored: Any = source
@@ -269,52 +274,70 @@ class CachedRows(WithStorage):
             self._cached = source.with_parts(blocks)
         self._storage = storage
         self._few = 0 if storage.is_remote or self._cut_axes else _FEW
+        # Neighbours are read in one request, and each long window in one.
+        contiguous = isinstance(source, Strided) and source.chunk_offsets is None
+        self._joins = contiguous and source.has_runs and self._few > 0
 
     has_runs = True
 
     def __reduce__(self) -> Any:
         return CachedRows, (self.source, self.chunk_shape)
 
-    def _source_for(self, origins: Ints, extent: Extent) -> Strided | Chunked | Concat:
-        """Return the source to read boxes from."""
-        # Parts of rows cut by chunks need only some of the chunks.
-        whole = all(extent.lengths[axis] == self.shape[axis] for axis in self._cut_axes)
-        use_blocks = whole and len(origins) >= self._few
-        return self._cached if use_blocks and self._fits() else self.source
-
-    def _fits(self) -> bool:
-        """Return whether blocks may be cached."""
+    def _shares(self, origins: Ints, extent: Extent) -> list[tuple[Source, Ints | slice]]:
+        """Return the sources to read boxes from, each with the numbers of its boxes."""
+        direct: list[Any] = [(self.source, slice(None))]
         if self._cut_axes:
-            nbytes = prod(self.chunk_shape) * self.dtype.itemsize
-            return _MIN_CACHED_BLOCKS * nbytes <= cache_share()
-        return self._cached.fits_in_cache()
+            # Parts of rows cut by chunks need only some of the chunks.
+            whole = all(extent.lengths[axis] == self.shape[axis] for axis in self._cut_axes)
+            least = _MIN_CACHED_BLOCKS * prod(self.chunk_shape) * self.dtype.itemsize
+            return [(self._cached, slice(None))] if whole and least <= cache_share() else direct
+        if len(origins) < self._few:
+            return direct
+        if self._joins and extent.lengths[1:] == self.shape[1:]:
+            together = origins[-1, 0] - origins[0, 0] == (len(origins) - 1) * extent.lengths[0]
+            if together or extent.size * self.dtype.itemsize > _LONG:
+                return direct
+        if not self._few:  # in a store: all or none, so that what an epoch fetches is known before
+            origins, extent = run_boxes(self.source, np.array(self.shape[:1]) - 1, 1)
+        kept = self._cached.kept(origins, extent)
+        if kept.all() or not kept.any():
+            return [(self._cached, slice(None))] if kept.any() else direct
+        return [(self._cached, kept.nonzero()[0]), (self.source, (~kept).nonzero()[0])]
 
     def read(
         self, origins: Ints, extent: Extent, out: NDArray[Any], places: Ints | None = None
     ) -> None:
         """Write ``out[i] = the box at origins[i]``, or to ``out[places[i]]``; see `Source.read`."""
-        source = self._source_for(origins, extent)
-        if places is None:
-            source.read(origins, extent, out)
-        else:
-            read_to(source, origins, extent, out, places)
+        for source, some in self._shares(origins, extent):
+            if places is None and isinstance(some, slice):
+                source.read(origins, extent, out)
+            else:
+                where: Any = some if places is None else places[some]
+                read_to(source, origins[some], extent, out, where)
 
     read_to = read
 
     def read_boxes(self, origins: Ints, extent: Extent) -> list[Boxes]:
-        """Return the boxes that are read, with their source."""
-        return [(self._source_for(origins, extent), origins, extent)]
+        """Return the boxes that are read, with their sources."""
+        return [(each, origins[some], extent) for each, some in self._shares(origins, extent)]
 
     def read_runs(self, starts: Ints, lengths: Ints, out: NDArray[Any]) -> None:
         """Write runs of rows end to end; see `oocdata.engines.ragged.read_ragged`."""
-        read_ragged(*self.runs_below(starts, lengths)[0], out)
+        targets = np.cumsum(lengths) - lengths
+        for source, some in self._run_shares(starts, lengths):
+            scatter_runs(source, starts[some], lengths[some], out, targets[some])
 
     def runs_below(self, starts: Ints, lengths: Ints) -> list[Runs]:
-        """Return the runs with the source to read them from.
+        """Return the runs with the sources to read them from."""
+        shares = self._run_shares(starts, lengths)
+        return [(source, starts[some], lengths[some]) for source, some in shares]
+
+    def _run_shares(self, starts: Ints, lengths: Ints) -> list[tuple[Source, Ints | slice]]:
+        """Return the sources to read runs from, each with the numbers of its runs.
 
         Ragged rows of 5 to 60 numbers, of which each reads two offsets, take 1 / 2.3 of the
         processor's time from cached blocks, by NumPy iteration.
         """
-        row = self._nbytes // self.shape[0]
-        short = len(lengths) >= self._few and row * int(lengths.sum()) <= _SHORT * len(lengths)
-        return [(self._cached if short and self._fits() else self.source, starts, lengths)]
+        if self._nbytes // self.shape[0] * int(lengths.sum()) > _SHORT * len(lengths):
+            return [(self.source, slice(None))]
+        return self._shares(*run_boxes(self.source, starts + lengths - 1, 1))

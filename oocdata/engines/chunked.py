@@ -162,9 +162,14 @@ class Chunked:
         blocks = None if self._joined is None else self.chunk_shape
         return Chunked, (self.reader, blocks, self.slot_shape)
 
-    def fits_in_cache(self) -> bool:
-        """Return whether all chunks may stay in memory; see `Cache.keeps`."""
-        return cache.keeps(self.cached)
+    def kept(self, origins: Ints, extent: Extent) -> NDArray[np.bool_]:
+        """Return whether all chunks up to the last one of each box may stay; see `Cache.kept`."""
+        kept = cache.kept(self.cached)
+        if not 0 < kept < self.cached.chunks:
+            return np.full(len(origins), kept > 0)
+        last = (origins + (np.array(extent.spans) - 1)) // self.chunk_lengths
+        may_stay: NDArray[np.bool_] = last @ self.steps < kept
+        return may_stay
 
     def with_slots(self, shape: tuple[int, ...]) -> Chunked:
         """Return the same array, with chunks in slots of a shape that is longer along axis 0."""

@@ -129,13 +129,19 @@ class Concat(WithStorage):
         lengths = zip(*shapes, strict=True)
         return tuple((max if axis == self.axis else min)(n) for axis, n in enumerate(lengths))
 
-    def fits_in_cache(self) -> bool:
-        """Return whether all chunks may stay in memory, of sources that are all in chunks."""
-        alone = (
-            part for part, reader in zip(self.parts, self._reader_of, strict=True) if reader < 0
-        )
-        each: Any = (*(reader for reader, _ in self.readers), *alone)
-        return all(one.fits_in_cache() for one in each)
+    def kept(self, origins: Ints, extent: Extent) -> NDArray[np.bool_]:
+        """Return whether chunks may stay, of sources that are all in chunks; see `Chunked.kept`."""
+        owners, within = self._located(origins)
+        kept = np.empty(len(owners), np.bool_)
+        groups: Any = self._by_reader(owners)
+        for reader, boxes in groups:
+            if reader is not None:
+                kept[boxes] = reader.kept(self._members[owners[boxes]], within[boxes], extent)
+                continue
+            parts: Any = self._shares(owners[boxes], within[boxes])
+            for part, some, begins in parts:
+                kept[boxes[some]] = part.kept(begins, extent)
+        return kept
 
     def with_parts(self, parts: Sequence[Source], **changes: Any) -> Concat:
         """Return the array with each source replaced, and its storage description changed."""

@@ -170,7 +170,6 @@ class UniformChunks:
         cached = ArrayCache.joined([part.cached for part in self.parts])
         self._whole = Chunked(readers, cached=cached)
         self._equal = bool((self._units == self._units[0]).all())
-        self.fits_in_cache = self._whole.fits_in_cache
 
     def read(
         self, owners: Ints, origins: Ints, extent: Extent, out: NDArray[Any], places: Ints | None
@@ -194,18 +193,26 @@ class UniformChunks:
             out = out.reshape(-1, 1, *out.shape[2:])
             if places is not None:
                 places = (places[:, None] * length + np.arange(length)).ravel()
-        moved = origins.copy()
-        padding = self.chunk_shape[0] - self._units[owners]
-        moved[:, 0] += self._starts[owners] + origins[:, 0] // self._units[owners] * padding
         try:
             for part in read_from:
                 part.check()
-            self._whole.read(moved, extent, out, places)
+            self._whole.read(self._moved(owners, origins), extent, out, places)
             for part in read_from:
                 part.check()
         except SourceError:
             return False
         return True
+
+    def kept(self, owners: Ints, origins: Ints, extent: Extent) -> NDArray[np.bool_]:
+        """Return whether all chunks up to the last one of each box may stay; see `Cache.kept`."""
+        return self._whole.kept(self._moved(owners, origins), extent)
+
+    def _moved(self, owners: Ints, origins: Ints) -> Ints:
+        """Return the origins of boxes along all arrays, one after another."""
+        moved = origins.copy()
+        padding = self.chunk_shape[0] - self._units[owners]
+        moved[:, 0] += self._starts[owners] + origins[:, 0] // self._units[owners] * padding
+        return moved
 
 
 @dataclass(frozen=True)

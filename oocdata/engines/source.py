@@ -122,8 +122,8 @@ class Storage:
         For rows of bytes of unequal length, the number of rows in each size class; see
         `oocdata.engines.byte_rows.size_counts`. Empty for other rows.
     cached_whole : tuple of int
-        Sizes in bytes of arrays that are cached besides `chunks`, each as a whole if it fits;
-        see `oocdata.engines.cache.Cache.keeps`.
+        Sizes in bytes of arrays that are cached besides `chunks`, each as far as there is room;
+        see `oocdata.engines.cache.Cache.kept`.
     scratch_bytes : int
         Bytes of scratch memory that a read takes besides `out`, where that is much.
     annotations : callable

@@ -23,7 +23,7 @@ import oocdata as ooc
 from oocdata.box import Extent
 from oocdata.datasets.view import View
 from oocdata.engines import blocked as blocked_module
-from oocdata.engines import files
+from oocdata.engines import files, many_files
 from oocdata.engines.blocked import CachedRows, blocked
 from oocdata.engines.cache import cache
 from oocdata.engines.chunked import Chunked
@@ -54,7 +54,8 @@ def lengths_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         seen.append(memory.nbytes)
         real_one(self, memory, offset)
 
-    monkeypatch.setattr(files, "read_runs", read_runs)
+    for module in (files, many_files):
+        monkeypatch.setattr(module, "read_runs", read_runs)
     monkeypatch.setattr(Descriptor, "read_into", read_into)
     return seen
 
@@ -329,46 +330,59 @@ def test_each_byte_of_small_rows_is_read_once(tmp_path: Path, lengths_read: list
     assert sum(lengths_read) == array.nbytes
 
 
-def test_a_few_rows_are_not_worth_a_block(tmp_path: Path, lengths_read: list[int]) -> None:
+def test_a_few_rows_and_neighbours_are_not_worth_a_block(
+    tmp_path: Path, lengths_read: list[int]
+) -> None:
     array = sample_array((3000, 7), "<i4")
     view = View.of(saved(tmp_path, array))
     assert_array_equal(view[5], array[5])
     assert_array_equal(view.take([8, 3]), array[[8, 3]])
-    assert sum(lengths_read) == 3 * 28
+    assert_array_equal(np.concatenate(list(view.batches(250))), array)
+    assert sum(lengths_read) == 3003 * 28
 
 
-def test_small_rows_that_exceed_a_part_of_the_cache_are_read_one_by_one(
-    tmp_path: Path, lengths_read: list[int]
+@pytest.mark.parametrize(("memory", "kept"), [(1 << 20, 0), (4 << 20, 37_449), (64 << 20, 100_000)])
+def test_small_rows_are_cached_as_far_as_there_is_room(
+    tmp_path: Path, lengths_read: list[int], memory: int, kept: int
 ) -> None:
+    """Of 2.8 MB in blocks of 1 MiB: each of the first blocks once, other rows one by one."""
     array = sample_array((100_000, 7), "<i4")
-    set_memory(4 << 20)
-    source = saved(tmp_path, array)
-    assert "cached" not in source.storage().reading
-    rows = np.random.default_rng(0).permutation(100_000)[:50]
-    assert_array_equal(View.of(source).take(rows), array[rows])
-    assert sum(lengths_read) == 50 * 28
-    set_memory(64 << 20)  # takes effect with the next read
-    assert_array_equal(View.of(source).take(rows), array[rows])
-    assert sum(lengths_read) > 50 * 28
+    source: Any = saved(tmp_path, array)
+    set_memory(memory)  # takes effect with the next read
+    assert ("cached" in blocked(source.source, (0,)).storage().reading) is (kept > 0)
+    view, expected = View.of(source), kept * 28
+    windows, rng = view.windows(3), np.random.default_rng(0)
+    for _ in range(5):
+        rows = rng.integers(0, len(array) - 2, 500)
+        assert_array_equal(view.take(rows), array[rows])
+        assert_array_equal(windows.take(rows), array[rows[:, None] + np.arange(3)])
+        expected += 28 * int((rows >= kept).sum() + 3 * (rows + 2 >= kept).sum())
+    assert sum(lengths_read) == expected
+    assert cache.nbytes <= memory // 2
 
 
 def test_small_arrays_together_stay_within_their_share(
     tmp_path: Path, lengths_read: list[int]
 ) -> None:
-    array = sample_array((100_000, 7), "<i4")
-    set_memory(10 << 20)  # 5 MiB for small rows
-    np.save(tmp_path / "b.npy", array + 1)
-    first = View.of(saved(tmp_path, array))
-    second = View.of(blocked(open_npy(str(tmp_path / "b.npy")), (0,)))
-    rows = np.random.default_rng(0).permutation(100_000)[:50]
-    first.take(rows)
-    lengths_read.clear()
-    assert_array_equal(second.take(rows), array[rows] + 1)
-    assert sum(lengths_read) == 50 * 28
-    del first
+    array, rows = sample_array((100_000, 7), "<i4"), np.arange(0, 100_000, 100)
+    labels = array[:, 0].astype("u1")
+    set_memory(10 << 20)  # 5 MiB are cached: three and one block of the first two, and the labels
+    expected, views = [array, array + 1, labels], []
+    for name, part in zip("abc", expected, strict=True):
+        np.save(tmp_path / f"{name}.npy", part)
+        views.append(View.of(blocked(open_npy(str(tmp_path / f"{name}.npy")), (0,))))
+    for _ in range(3):
+        lengths_read.clear()
+        for view, part in zip(views, expected, strict=True):
+            assert_array_equal(view.take(rows), part[rows])
+        assert cache.nbytes <= 5 << 20
+    assert sum(lengths_read) == 28 * np.count_nonzero(rows >= 37_449)
+    del views[0], view
     gc.collect()
-    second.take(rows)  # there is room now
-    assert sum(lengths_read) > 100 * 28
+    for _ in range(2):  # there is room now
+        lengths_read.clear()
+        views[0].take(rows)
+    assert not lengths_read
 
 
 def test_more_than_half_of_the_cache_is_used_only_while_nothing_else_is_cached(
@@ -471,6 +485,26 @@ def test_small_rows_of_many_files_are_read_as_one(
     assert caught.value.path == paths[3]
 
 
+def test_small_rows_of_many_files_are_cached_as_far_as_there_is_room(
+    tmp_path: Path, lengths_read: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    array = sample_array((2000, 7), "<i4")
+    paths = [str(tmp_path / f"{number}.npy") for number in range(41)]
+    lengths = [50] * 30 + [5] + [50] * 9 + [45]  # one of another layout
+    for path, part in zip(paths, np.split(array, np.cumsum(lengths)[:-1]), strict=True):
+        np.save(path, part)
+    view = ooc.open(paths)
+    monkeypatch.setattr(cache, "budget", lambda: 30_000)  # of 56,000
+    for epoch in range(3):
+        rows = np.random.default_rng(epoch).permutation(2000)
+        lengths_read.clear()
+        assert_array_equal(view.take(rows), array[rows])
+        windows = view.windows(3, episodes=[2000]).take(rows[rows < 1998])
+        assert_array_equal(windows, array[rows[rows < 1998, None] + np.arange(3)])
+    assert sum(lengths_read) < 4 * 0.6 * array.nbytes
+    assert cache.nbytes <= 30_000
+
+
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_a_file_that_changes_is_not_read_from_the_cache(tmp_path: Path, order: Any) -> None:
     array = np.asarray(sample_array((3000, 7), "<i4"), order=order)
@@ -526,9 +560,9 @@ def test_a_forked_child_reads_small_rows(tmp_path: Path):
 
 def test_errors_name_the_rows_of_a_truncated_block(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.arange(1003))
-    loader = ooc.open(tmp_path / "a.npy").batches(10)
+    loader = ooc.open(tmp_path / "a.npy").batches(10, shuffle=True)
     os.truncate(tmp_path / "a.npy", 1000)
-    with pytest.raises(TruncatedFileError, match=r"rows 0, 1, 2, .* in all") as caught:
+    with pytest.raises(TruncatedFileError, match=r"rows \d.* in all") as caught:
         list(loader)
     assert len(caught.value.rows or ()) == caught.value.count
-    assert caught.value.count > 10  # rows of a block, not of the batch
+    assert caught.value.count > 10  # rows that are read together, not of the batch

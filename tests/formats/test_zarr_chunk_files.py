@@ -32,13 +32,13 @@ from oocdata.testing import SourceConformance, sample_array
 
 ARRAY = sample_array((20, 6, 5)) + 1
 
-_FITS = Chunked.fits_in_cache
+_KEPT = Chunked.kept
 
 
 @pytest.fixture(autouse=True)
 def small_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunk_files, "_LARGE", 1)
-    monkeypatch.setattr(Chunked, "fits_in_cache", lambda self: False)
+    monkeypatch.setattr(Chunked, "kept", lambda self, origins, _: np.zeros(len(origins), bool))
 
 
 def write(where: Path, array: NDArray[Any] = ARRAY, **options: Any) -> None:
@@ -100,17 +100,18 @@ def test_all_else_is_read_by_whole_chunks(tmp_path: Path, options: dict[str, Any
 
 
 def test_a_small_array_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Chunked, "fits_in_cache", _FITS)
+    monkeypatch.setattr(Chunked, "kept", _KEPT)
     write(tmp_path / "a")
     source = opened(tmp_path / "a")
     _, bytes_of = count_bytes(monkeypatch)
     assert source.storage().chunks is None  # the order does not depend on the memory
     assert_array_equal(read(source, [19, 3, 3]), ARRAY[[19, 3, 3]])
     assert not bytes_of
+    del source
     with monkeypatch.context() as patched:
-        patched.setattr(cache, "budget", lambda: 0)
+        patched.setattr(cache, "budget", lambda: 1200)  # of two of five chunks
         write(tmp_path / "b")
-        assert_array_equal(read(opened(tmp_path / "b"), [19, 3]), ARRAY[[19, 3]])
+        assert_array_equal(read(opened(tmp_path / "b"), [19, 3, 12]), ARRAY[[19, 3, 12]])
     assert bytes_of == [240]
 
 

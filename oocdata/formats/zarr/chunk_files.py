@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent, Ints
 from oocdata.engines.chunked import Chunked
+from oocdata.engines.copying import read_to
 from oocdata.engines.files import FileVersion, OpenFile, version_number
 from oocdata.engines.many_files import read_files
 from oocdata.engines.runs import UnfinishedError
@@ -83,8 +84,11 @@ class ChunkFiles(Strided):
         self, origins: Ints, extent: Extent, out: NDArray[Any], places: Ints | None = None
     ) -> None:
         """Write ``out[i] = the box at origins[i]``, or to ``out[places[i]]``; see `Source.read`."""
-        read = self._chunks.read if self._chunks.fits_in_cache() else super().read
-        read(origins, extent, out, places)
+        where = np.arange(len(origins)) if places is None else places
+        kept = self._chunks.kept(origins, extent)
+        read_to(self._chunks, origins[kept], extent, out, where[kept])
+        if not kept.all():
+            super().read(origins[~kept], extent, out, where[~kept])
 
     read_to = read
 
