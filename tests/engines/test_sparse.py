@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -247,27 +248,34 @@ def test_a_block_is_a_run_of_chunks_because_neighbours_share_one(
     assert amplification(view.batches(40, shuffle="global")) < 2 * view.blocks.length
 
 
-@pytest.mark.parametrize("chunk", [100, 250])  # rows have 150 numbers on average
+WAYS_OF_PARTS: dict[str, Callable[[Any], Any]] = {
+    "dense": lambda parts: View.of(concatenate(parts, 0)),
+    "sparse": lambda parts: View.of(concatenate(parts, 0)).sparse(),
+    "columns": lambda parts: ooc.concat([View.of(part)[:, [9, 3, 500]] for part in parts]),
+}
+FEW_BLOCKS = ooc.BlockShuffle(8, 20, lanes=4)
+
+
+# Rows have 150 numbers on average.
 @pytest.mark.parametrize(
-    "order", ["global", ooc.BlockShuffle(8, 20, lanes=4)], ids=["global", "few blocks"]
-)
-@pytest.mark.parametrize(
-    "make",
+    ("way", "order", "chunk"),
     [
-        lambda parts: View.of(concatenate(parts, 0)),
-        lambda parts: View.of(concatenate(parts, 0)).sparse(),
-        lambda parts: ooc.concat([View.of(part)[:, [9, 3, 500]] for part in parts]),
+        ("dense", "global", 100),
+        ("dense", FEW_BLOCKS, 250),
+        ("sparse", "global", 250),
+        ("sparse", FEW_BLOCKS, 100),
+        ("columns", "global", 100),
+        ("columns", FEW_BLOCKS, 250),
     ],
-    ids=["dense", "sparse", "columns"],
 )
-def test_the_estimate_counts_chunks_of_both_arrays(make: Any, order: Any, chunk: int) -> None:
+def test_the_estimate_counts_chunks_of_both_arrays(way: str, order: Any, chunk: int) -> None:
     matrix = random_csr(2000, 600, 0.5)
     halves = [counted(matrix[rows], chunk) for rows in (slice(750), slice(750, None))]
     parts, counts = zip(*halves, strict=True)
     before = ooc.memory_limit()
     ooc.set_memory(1 << 20)
     try:
-        loader = make(parts).batches(40, shuffle=order, seed=3)
+        loader = WAYS_OF_PARTS[way](parts).batches(40, shuffle=order, seed=3)
         estimate = amplification(loader)
         for _ in loader.epoch(0, parallel=1):
             pass

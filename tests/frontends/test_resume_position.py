@@ -184,7 +184,7 @@ def test_passes_after_a_restored_one(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("derived", [False, True])
-@pytest.mark.parametrize("done", range(5))
+@pytest.mark.parametrize("done", range(3))
 def test_an_iterator_that_was_restored_is_saved_again(
     tmp_path: Path, done: int, derived: bool
 ) -> None:

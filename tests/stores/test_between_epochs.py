@@ -6,7 +6,6 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
@@ -34,9 +33,7 @@ ENDS = np.cumsum(np.random.default_rng(1).multinomial(256 * 4096, np.full(256, 1
 
 
 def write(folder: Path, rows: np.ndarray) -> None:
-    """Write all layouts, and replace existing files."""
-    for one in folder.iterdir():
-        shutil.rmtree(one) if one.is_dir() else one.unlink()
+    """Write all layouts."""
     np.save(folder / "rows.npy", rows)
     np.save(folder / "small.npy", rows.reshape(-1, 512))
     np.save(folder / "values.npy", rows.reshape(-1))
@@ -103,23 +100,33 @@ WAYS: dict[str, Way] = {
 }
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Return a folder of all layouts, and one of the same files with other numbers."""
+    first, anew = (tmp_path_factory.mktemp(name) for name in ("first", "anew"))
+    write(first, ROWS)
+    write(anew, 255 - ROWS)
+    for one in anew.rglob("*"):
+        os.utime(one, (2_000_000_000, 2_000_000_000))
+    return first, anew
+
+
 @pytest.fixture
-def proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]:
+def proxy(
+    tmp_path: Path, written: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[FaultProxy]:
     monkeypatch.setattr(links, "_FIRST_PAUSE", 0.001)
     monkeypatch.setattr(links, "_LONGEST_PAUSE", 0.002)
     chunk_cache.forget()
     blocks.forget()
-    write(tmp_path, ROWS)
+    shutil.copytree(written[0], tmp_path, dirs_exist_ok=True)
     with RangeServer(tmp_path) as server, FaultProxy(server.url) as made:
         yield made
 
 
-def happens(how: str, folder: Path, proxy: FaultProxy) -> None:
+def happens(how: str, folder: Path, anew: Path, proxy: FaultProxy) -> None:
     if how == "written anew":
-        write(folder, 255 - ROWS)
-        for one in folder.rglob("*"):
-            if one.is_file():
-                os.utime(one, (2_000_000_000, 2_000_000_000))
+        shutil.copytree(anew, folder, dirs_exist_ok=True)
     elif how == "deleted":
         for one in folder.rglob("*"):
             if one.is_file():
@@ -135,7 +142,12 @@ def happens(how: str, folder: Path, proxy: FaultProxy) -> None:
 )
 @pytest.mark.parametrize("way", WAYS)
 def test_between_two_epochs(
-    proxy: FaultProxy, tmp_path: Path, way: str, how: str, monkeypatch: Any
+    proxy: FaultProxy,
+    tmp_path: Path,
+    written: tuple[Path, Path],
+    way: str,
+    how: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if way != "member":  # which must fit
         monkeypatch.setattr(memory, "_memory", 1 << 19)
@@ -145,7 +157,7 @@ def test_between_two_epochs(
         assert_array_equal(batch, rows[loader.positions(step)])
     if way != "compact":
         assert proxy.requests
-    happens(how, tmp_path, proxy)
+    happens(how, tmp_path, written[1], proxy)
     proxy.reset()
     error: OocdataError | None = None
     try:

@@ -677,7 +677,7 @@ def write_plate(path: Path, version: str, axes: str, shape: tuple[int, ...]) -> 
         pixels = random.integers(0, 999, shape, "u2")
         for level in range(2):
             data = pixels[..., :: 1 << level, :: 1 << level]
-            group.create_array(str(level), data=data, chunks=(*[1] * (len(shape) - 2), 32, 32))
+            group.create_array(str(level), data=data, chunks=(*[1] * (len(shape) - 2), 64, 64))
         levels = [{"path": str(level)} for level in range(2)]
         told(group, {"multiscales": [{"axes": [{"name": a} for a in axes], "datasets": levels}]})
         return pixels
