@@ -4,6 +4,9 @@ What is forked has their modules, but none of its threads: it starts those with 
 operation, as in any script. It ends as a script ends, too: threads are waited for, and what was
 registered is called. That Python then takes all modules apart is left out unless it is asked for:
 0.2 seconds, mostly for TensorFlow's. Tests of the import itself start processes of their own.
+
+`python fork_server.py SCRIPT …` is `python SCRIPT …` as such a fork, for what starts Python itself:
+it has the standard streams of the process that asks for it, but outlives one that is killed.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ import sys
 import tempfile
 import threading
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -110,9 +113,27 @@ def start(
     finalize : bool
         Whether it ends with all of Python's finalization.
     """
-    status, status_of_it = os.pipe()
     out, out_of_it = _heard("stdout" in hear)
     err, err_of_it = _heard("stderr" in hear)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    streams = [nothing, out_of_it, err_of_it]
+    pid, status = _fork(streams, code, arguments, path, env, cwd, finalize)
+    for number in streams:
+        os.close(number)
+    return Forked(pid, status, out, err)
+
+
+def _fork(
+    streams: list[int],
+    code: str,
+    arguments: Iterable[object],
+    path: str | None,
+    env: Mapping[str, str] | None = None,
+    cwd: str | None = None,
+    finalize: bool = False,
+) -> tuple[int, int]:
+    """Return the process, which has these standard streams, and what its status is read from."""
+    status, status_of_it = os.pipe()
     asked = {
         "code": code,
         "arguments": list(map(str, arguments)),
@@ -121,18 +142,15 @@ def start(
         "cwd": os.path.abspath(cwd or os.curdir),
         "finalize": finalize,
     }
-    mine = [status_of_it, out_of_it, err_of_it]
     with _starting:
         address = _server()
     with socket.socket(socket.AF_UNIX) as call:
         call.connect(address)
-        socket.send_fds(call, [b"."], mine)
+        socket.send_fds(call, [b"."], [status_of_it, *streams])
         call.sendall(json.dumps(asked).encode())
         call.shutdown(socket.SHUT_WR)
-        for number in mine:
-            os.close(number)
-        pid = int(call.recv(100))
-    return Forked(pid, status, out, err)
+        os.close(status_of_it)
+        return int(call.recv(100)), status
 
 
 def run(code: str, *arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -157,7 +175,13 @@ _ADDRESS = "OOCDATA_TESTS_FORK_SERVER"
 def share() -> None:
     """Have the processes that this one starts use one process that forks, not one each."""
     os.environ.pop(_ADDRESS, None)
-    os.environ[_ADDRESS] = _server().hex()
+    name, address = shared()
+    os.environ[name] = address
+
+
+def shared() -> tuple[str, str]:
+    """Return the name and value of the environment variable of those that use the same process."""
+    return _ADDRESS, _server().hex()
 
 
 @cache
@@ -204,7 +228,7 @@ def _serve(listening: socket.socket, ends: int) -> dict[str, Any]:
         if ends in ready:
             os._exit(0)
         call, _ = listening.accept()
-        _, numbers, _, _ = socket.recv_fds(call, 1, 3)
+        _, numbers, _, _ = socket.recv_fds(call, 1, 4)
         with call.makefile("rb") as rest:
             said = rest.read()
         # One that waits for it, and one that is it.
@@ -228,9 +252,9 @@ def _serve(listening: socket.socket, ends: int) -> dict[str, Any]:
 
 
 def _report(call: socket.socket, pid: int, numbers: list[int]) -> NoReturn:
-    status, out, err = numbers
-    os.close(out)
-    os.close(err)
+    status, *streams = numbers
+    for number in streams:
+        os.close(number)
     call.sendall(str(pid).encode())
     call.close()
     os.write(status, str(os.waitpid(pid, 0)[1]).encode())
@@ -239,9 +263,9 @@ def _report(call: socket.socket, pid: int, numbers: list[int]) -> NoReturn:
 
 def _become(asked: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """Make this process what `python` would be; return what to run, and as which module."""
-    status, out, err = asked["numbers"]
+    status, *streams = asked["numbers"]
     os.close(status)
-    for number, standard in ((out, 1), (err, 2)):
+    for standard, number in enumerate(streams):
         os.dup2(number, standard)
         os.close(number)
     os.setsid()
@@ -272,6 +296,10 @@ def _end_at_once() -> None:
 
 
 if __name__ == "__main__":
+    if not sys.argv[1].isdecimal():
+        name, *others = sys.argv[1:]
+        _, status = _fork([0, 1, 2], Path(name).read_text(), others, name)
+        sys.exit(os.waitstatus_to_exitcode(int(os.read(status, 100))))
     atexit.register(_end_at_once)
     listening, ends = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
     if ends in select.select([listening, ends], [], [])[0]:  # nobody has called
