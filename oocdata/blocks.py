@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Ints
+from oocdata.stretches import sorted_positions
 from oocdata.threads import cached_property
 
 __all__ = [
@@ -100,12 +101,15 @@ class BlockTable:
         >>> blocks.starts(np.arange(3)), blocks.positions(np.arange(4))
         (array([0, 1, 4]), array([1, 0, 2, 3]))
         """
-        order = np.argsort(ids, kind="stable")
-        if len(order) < 2**31:
-            order = order.astype(np.int32)
-        ordered = ids[order]
-        borders = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
-        return cls(np.concatenate(([0], borders, [len(ids)])), order)
+        order: Any = np.empty(len(ids), np.int32 if len(ids) < 2**31 else np.int64)
+        start, borders = 0, [np.zeros(1, np.int64)]
+        for positions in sorted_positions(len(ids), ids.take):
+            ordered = ids[positions]
+            borders.append(np.flatnonzero(ordered[1:] != ordered[:-1]) + start + 1)
+            order[start : start + len(positions)] = positions
+            start += len(positions)
+            borders.append(np.array([start]))
+        return cls(np.concatenate(borders), order)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"begins": self.begins, "order": self.order}
@@ -125,7 +129,8 @@ class BlockTable:
         """Number of the block of each position, if there is an order."""
         assert self.order is not None
         numbers = np.empty_like(self.order)
-        numbers[self.order] = np.repeat(np.arange(len(self.begins) - 1), np.diff(self.begins))
+        every = np.arange(len(self.begins) - 1, dtype=numbers.dtype)
+        numbers[self.order] = np.repeat(every, np.diff(self.begins))
         return numbers
 
     def of(self, positions: Ints) -> Ints:

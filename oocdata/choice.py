@@ -96,7 +96,8 @@ def _weighted(
             "`shuffle` must not be False with `weights`, which draw at random; equal elements "
             "would follow on one another. Write shuffle=True."
         )
-    positive, most = np.count_nonzero(values), len(values) * values.max() / values.sum()
+    positive, largest = np.count_nonzero(values), float(values.max())
+    most = len(values) * largest / values.sum(dtype=float)
     return Weighted.of(order, values), (
         f"drawn by weight, with replacement: {positive:,} of {len(values):,} elements can come, "
         f"one up to {ceil(most):,} times an epoch; the draws are shuffled, because {reason}"

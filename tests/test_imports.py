@@ -19,6 +19,7 @@ ROOT = Path(oocdata.__file__).parent
 
 FLOORS = {
     "errors": 0, "index": 0, "threads": 0, "box": 0, "blocks": 0, "memory": 0, "registry": 0,
+    "stretches": 0,
     "axes": 1,
     "engines": 1,
     "stores": 2,

@@ -199,8 +199,12 @@ class ArrayRows(Dataset):
     def _select(self, positions: Selection) -> Self:
         return replace(self, rows=select(self.rows, positions))
 
-    def _row_positions(self, at: int) -> Ints:
-        return np.unravel_index(np.arange(len(self)), self.sample_shape)[at]
+    def _row_positions(self, at: int) -> Selection:
+        shape = self.sample_shape
+        if len(shape) == 1:
+            return range(len(self))
+        along = np.repeat(np.arange(shape[at]), prod(shape[at + 1 :]))
+        return np.tile(along, prod(shape[:at]))
 
     def _elements_within(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
         return rows

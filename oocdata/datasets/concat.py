@@ -30,7 +30,7 @@ from oocdata.engines.alike import common_names, different_columns
 from oocdata.engines.buffers import empty
 from oocdata.engines.source import Storage
 from oocdata.errors import ArgumentError
-from oocdata.index import Selection, ascends, is_all, select, take
+from oocdata.index import Selection, as_numbers, ascends, is_all, select, take
 from oocdata.threads import cached_property
 
 __all__ = ["Concat", "checked_parts", "concat"]
@@ -147,7 +147,7 @@ class Concat(Dataset):
     def row_lengths(self) -> Ints | None:
         """Return the length of each element; see `Dataset.row_lengths`."""
         each = [lengths for part in self.parts if (lengths := part.row_lengths()) is not None]
-        return np.concatenate(each)[np.asarray(self.chosen, np.int64)] if each else None
+        return np.concatenate(each)[as_numbers(self.chosen)] if each else None
 
     def _as_sparse(self) -> Dataset | None:
         parts = [sparse for part in self.parts if (sparse := part._as_sparse()) is not None]
@@ -193,8 +193,8 @@ class Concat(Dataset):
     def _can_cut(self) -> list[bool]:
         return self.parts[0]._can_cut
 
-    def _row_positions(self, at: int) -> Ints:
-        return np.arange(sum(self._rows))
+    def _row_positions(self, at: int) -> Selection:
+        return range(sum(self._rows))
 
     @property
     def _rows(self) -> list[int]:
@@ -206,10 +206,10 @@ class Concat(Dataset):
         masks = [
             part._elements_within(mask) for part, mask in zip(self.parts, by_part, strict=True)
         ]
-        return np.concatenate(masks)[np.asarray(self.chosen, np.int64)]
+        return np.concatenate(masks)[as_numbers(self.chosen)]
 
     def _stored_rows(self) -> list[StoredRows]:
-        chosen, all_rows = np.asarray(self.chosen, np.int64), []
+        chosen, all_rows = as_numbers(self.chosen), []
         for part, end in zip(self.parts, self.ends.tolist(), strict=True):
             all_rows += [
                 rows.of_elements(chosen - (end - len(part))) for rows in part._stored_rows()

@@ -29,10 +29,9 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Ints
 from oocdata.datasets.shared_rows import StoredRows, sharing_distance
 from oocdata.errors import ArgumentError
-from oocdata.index import Selection, as_range
+from oocdata.index import Selection, as_numbers, as_range
 
 if TYPE_CHECKING:
     from oocdata.datasets.dataset import Dataset
@@ -113,7 +112,7 @@ class ElementRows:
         others = [part for part in self._split_members if not part._elements_are_rows]
         return others or self._multi_axis_members or self._split_members
 
-    def _row_positions(self, at: int) -> Ints:
+    def _row_positions(self, at: int) -> Selection:
         """Return the position along a sample axis of each row that ids can refer to."""
         each = [part._row_positions(at) for part in self._members_with_ids]
         lengths = [len(places) for places in each]
@@ -157,7 +156,7 @@ class ElementRows:
             return 0
         all_rows = self._stored_rows()
         if each > 1:
-            all_rows = [replace(rows, places=np.asarray(rows.places) // each) for rows in all_rows]
+            all_rows = [replace(rows, places=as_numbers(rows.places) // each) for rows in all_rows]
         return sharing_distance(all_rows)
 
     def _rows_between(self) -> int:
@@ -197,7 +196,7 @@ class ElementRows:
 
     def _in_range(self, at: int, places: range) -> NDArray[np.bool_]:
         """Return a mask of elements with all rows in a range of positions along a sample axis."""
-        rows = self._row_positions(at)
+        rows = as_numbers(self._row_positions(at))
         inside = rows >= places.start
         if places.stop < self.sample_shape[at]:  # if an array is a row longer, the last part has it
             inside &= rows < places.stop

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from oocdata.datasets.spec import is_column
 from oocdata.errors import ArgumentError
 from oocdata.index import as_array
+from oocdata.stretches import counted, looked_up, numbered
 
 if TYPE_CHECKING:
     from oocdata.datasets.dataset import Dataset
@@ -116,20 +117,21 @@ def balanced(labels: ArrayLike | Dataset) -> NDArray[np.float64]:
     2
     """
     checked = as_ids("labels", labels, "biuU")
-    labelled = checked >= 0 if checked.dtype.kind == "i" else np.ones(len(checked), np.bool_)
-    if not labelled.any():
+    found, classes = numbered(checked)
+    named = found >= 0 if found.dtype.kind == "i" else np.ones(len(found), np.bool_)
+    if not named.any():
         raise ArgumentError("`labels` must name a class for at least one element; got none.")
-    _, classes, counts = np.unique(checked[labelled], return_inverse=True, return_counts=True)
-    weights = np.zeros(len(checked))
-    weights[labelled] = (1 / (len(counts) * counts))[classes]
-    return weights
+    weights = named / (named.sum() * counted(classes, len(found)))
+    return looked_up(weights, classes)
 
 
-def as_weights(weights: ArrayLike | Dataset, count: int) -> NDArray[np.float64]:
-    """Return checked weights of elements, as float64."""
-    array = as_ids("weights", weights, "biuf", count).astype(np.float64, copy=False)
-    good, largest = np.isfinite(array) & (array >= 0), array.max()
-    if not good.all() or not 0 < largest <= np.finfo(np.float64).max / count:
+def as_weights(weights: ArrayLike | Dataset, count: int) -> NDArray[Any]:
+    """Return checked weights of elements, numbers of any kind."""
+    array = as_ids("weights", weights, "biuf", count)
+    least, largest = float(array.min()), float(array.max())
+    if not (least >= 0 and 0 < largest <= np.finfo(np.float64).max / count):
+        array = array.astype(np.float64)
+        good = np.isfinite(array) & (array >= 0)
         at = int(good.argmin() if not good.all() else array.argmax())
         raise ArgumentError(
             "`weights` must be finite, not negative, not all 0, and have a finite sum; got "

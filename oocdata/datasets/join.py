@@ -19,6 +19,7 @@ from oocdata.datasets.zip import zip as zipped
 from oocdata.errors import ArgumentError, EmptyError, MissingPartnerWarning
 from oocdata.formats.dimensions import as_text
 from oocdata.index import as_range
+from oocdata.stretches import stretches
 
 __all__ = ["How", "join", "matches"]
 
@@ -96,14 +97,11 @@ def join(
     _check_units(arguments)
     pairs = zip(arguments, parts, strict=True)
     ids = [as_ids("on", argument, "iufmMU", len(part)) for argument, part in pairs]
-    partners = [np.arange(len(ids[0]))]
-    partners += [matches(ids[0], others, how, tolerance) for others in ids[1:]]
+    partners = [matches(ids[0], others, how, tolerance) for others in ids[1:]]
     matched = np.logical_and.reduce([positions >= 0 for positions in partners])
     _report_missing(ids[0][~matched], len(matched), missing)
-    selected = [
-        part._select(as_range(positions[matched]))
-        for part, positions in zip(parts, partners, strict=True)
-    ]
+    chosen = [np.flatnonzero(matched), *(positions[matched] for positions in partners)]
+    selected = [part._select(as_range(each)) for part, each in zip(parts, chosen, strict=True)]
     return zipped(dict(zip(named, selected, strict=True))) if named else zipped(*selected)
 
 
@@ -126,9 +124,25 @@ def matches(
             f"`on` must hold each id of a partner once; these come back: {_shown(repeated)}. Leave "
             "all but one of each out first."
         )
+    partners = np.full(len(ids), -1)
     if not len(ordered):
-        return np.full(len(ids), -1)
-    below = np.searchsorted(ordered, ids, side="right") - 1
+        return partners
+    if tolerance is not None and how == "exact":
+        raise ArgumentError(
+            f"`tolerance` must come with how='nearest' or 'previous'; got {tolerance!r}."
+        )
+    limit = None if tolerance is None else _limit(tolerance, ids.dtype)
+    for part in stretches(len(ids)):
+        places = _places(ids[part], ordered, how, limit)
+        np.copyto(partners[part], order[places], where=places >= 0)
+    return partners
+
+
+def _places(ids: NDArray[Any], ordered: NDArray[Any], how: How, limit: Any) -> Ints:
+    """Return the place of each id's partner among ascending ids, or -1 if it has none."""
+    below, ascending = np.empty(len(ids), np.int64), np.argsort(ids)
+    # A search in ascending order is several times as fast among millions.
+    below[ascending] = np.searchsorted(ordered, ids[ascending], side="right") - 1
     at, matched = np.maximum(below, 0), below >= 0
     if how == "exact":
         matched &= ordered[at] == ids
@@ -136,13 +150,9 @@ def matches(
         above = np.minimum(below + 1, len(ordered) - 1)
         nearer = _distance(ids, ordered[above]) < _distance(ids, ordered[at])
         at, matched = np.where(nearer, above, at), np.ones(len(ids), np.bool_)
-    if tolerance is not None:
-        if how == "exact":
-            raise ArgumentError(
-                f"`tolerance` must come with how='nearest' or 'previous'; got {tolerance!r}."
-            )
-        matched &= _distance(ids, ordered[at]) <= _limit(tolerance, ids.dtype)
-    return np.where(matched, order[at], -1)
+    if limit is not None:
+        matched &= _distance(ids, ordered[at]) <= limit
+    return np.where(matched, at, -1)
 
 
 def _ids_of_each(on: Any, named: Mapping[str, Any], number: int) -> list[Any]:
@@ -173,9 +183,9 @@ def _in_common_dtype(ids: NDArray[Any], others: NDArray[Any]) -> tuple[NDArray[A
     kinds = {"number" if one.dtype.kind in "iuf" else one.dtype.kind for one in (ids, others)}
     if len(kinds) == 1:
         dtype = np.result_type(ids, others)
-        converted = ids.astype(dtype), others.astype(dtype)
+        converted = ids.astype(dtype, copy=False), others.astype(dtype, copy=False)
         if all(
-            (array.astype(original.dtype) == original).all()
+            array is original or (array.astype(original.dtype) == original).all()
             for array, original in zip(converted, (ids, others), strict=True)
         ):
             return converted

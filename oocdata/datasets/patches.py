@@ -21,7 +21,7 @@ from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.request import ArrayRequest
 from oocdata.datasets.spec import ArraySpec, Spec, leaves, map_tree
 from oocdata.errors import ArgumentError
-from oocdata.index import Selection, as_axes, as_count, is_all, select, take
+from oocdata.index import Selection, as_axes, as_count, as_numbers, is_all, select, take
 from oocdata.order.permutation import derive_keys, epoch_key
 from oocdata.threads import cached_property
 
@@ -212,11 +212,11 @@ class Patches(Dataset):
     _elements_are_rows = False
 
     def _elements_within(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        elements = np.asarray(self.chosen, np.int64) // self.per_row
+        elements = as_numbers(self.chosen) // self.per_row
         return self.dataset._elements_within(rows)[elements]
 
     def _stored_rows(self) -> list[StoredRows]:
-        elements = np.asarray(self.chosen, np.int64) // self.per_row
+        elements = as_numbers(self.chosen) // self.per_row
         return [rows.of_elements(elements) for rows in self.dataset._stored_rows()]
 
     def _positions_to_drop(self, gap: int) -> int:

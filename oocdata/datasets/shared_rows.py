@@ -22,7 +22,7 @@ import numpy as np
 from oocdata.box import Ints
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError
-from oocdata.index import Selection, as_range, ascends, is_all, select, take
+from oocdata.index import Selection, as_numbers, as_range, ascends, is_all, select, take
 from oocdata.threads import cached_property
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class StoredRows:
     @cached_property
     def occurrences(self) -> tuple[Ints, Ints, Ints]:
         """The distinct row numbers, ascending, and the first and last place of each."""
-        numbers, places = np.asarray(self.numbers, np.int64), np.asarray(self.places, np.int64)
+        numbers, places = as_numbers(self.numbers), as_numbers(self.places)
         places = np.repeat(places, numbers.size // max(1, len(numbers)))
         order = np.argsort(numbers, axis=None, kind="stable")
         rows, places = numbers.ravel()[order], places[order]
@@ -84,7 +84,7 @@ class StoredRows:
 
     def of_elements(self, elements: Ints) -> StoredRows:
         """Return the rows of selected elements; elements at other positions are dropped."""
-        places = np.asarray(self.places, np.int64)
+        places = as_numbers(self.places)
         indices = np.searchsorted(places, elements)
         found = np.flatnonzero(np.append(places, _NONE)[indices] == elements)
         return replace(self, numbers=take(self.numbers, indices[found]), places=as_range(found))
@@ -144,7 +144,7 @@ def _numbered_by_file(*both: StoredRows) -> list[StoredRows]:
         if files and axes[0] == 0:
             ids = np.array([known.setdefault(path, len(known)) for path in files])
             each = prod(shape[axis] for axis in axes[1:])
-            place, within = np.divmod(np.asarray(rows.numbers, np.int64), each)
+            place, within = np.divmod(as_numbers(rows.numbers), each)
             rows = replace(rows, numbers=ids[place] * each + within)
         numbered.append(rows)
     return numbered
@@ -193,7 +193,7 @@ def stored_rows(
     files = bool(view.storage.row_files)  # in any order, so rows at an offset are no neighbours
     regular = isinstance(view.rows, range) and not cut and not files and parts_at is None
     if (len(offsets) > 1 or files) and not regular:
-        positions, offsets = np.add.outer(np.asarray(positions, np.int64), offsets), (0,)
+        positions, offsets = np.add.outer(as_numbers(positions), offsets), (0,)
     numbers = select(view.rows, positions)
     if isinstance(view.rows, range):
         offsets = tuple(view.rows.step * offset for offset in offsets)
@@ -201,7 +201,7 @@ def stored_rows(
         along: Sequence[Selection] = [select(view.grid[0], numbers)]
         numbers, offsets = along[0], tuple(view.grid[0].step * offset for offset in offsets)
     elif cut or parts_at is not None:
-        along = view.places(np.asarray(numbers, np.int64))
+        along = view.places(as_numbers(numbers))
         numbers = np.ravel_multi_index(tuple(along), lengths)
     if parts_at is None:
         return [StoredRows(view, numbers, places, offsets)]

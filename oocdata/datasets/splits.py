@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from oocdata.box import Ints
 from oocdata.errors import ArgumentError, EmptyError
+from oocdata.stretches import counted, first_places, looked_up, numbered, sorted_positions
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -88,27 +89,26 @@ def group_parts(ids: NDArray[Any], fractions: Sequence[float | Fraction], seed: 
     Examples
     --------
     >>> group_parts(np.array([7, 7, 3, 3, 3, 5]), (0.5, 0.5), None)
-    array([0, 0, 1, 1, 1, 1])
+    array([0, 0, 1, 1, 1, 1], dtype=int8)
     """
-    _, first, groups, counts = np.unique(
-        ids, return_index=True, return_inverse=True, return_counts=True
-    )
+    found, groups = numbered(ids)
+    counts, first = counted(groups, len(found)), first_places(groups, len(found))
     if len(first) < len(fractions):
         raise EmptyError(
             f"`by` must hold a group for each part; got {len(first)} groups for {len(fractions)} "
             "parts."
         )
-    order = np.argsort(first if seed is None else _random(len(first), seed, "groups"))
+    order = np.argsort(first if seed is None else _random(np.arange(len(first)), seed, "groups"))
     ends = np.concatenate(([0], np.cumsum(counts[order])))
     nearest = [int(np.abs(ends - float(end * len(ids))).argmin()) for end in accumulate(fractions)]
     parts = np.arange(len(nearest))
     # Number of groups before each border, without one group for each part before.
     extra = np.maximum.accumulate(nearest - parts)
     borders = parts + extra.clip(1, len(first) - len(parts) + 1)
-    part_of = np.empty(len(first), np.int64)
+    part_of = np.empty(len(first), np.min_scalar_type(-len(fractions)))
     part_of[order] = np.searchsorted(borders, np.arange(len(first)), side="right")
     part_of[part_of == len(borders)] = -1
-    return part_of[groups]
+    return looked_up(part_of, groups)
 
 
 def class_parts(labels: NDArray[Any], fractions: Sequence[float | Fraction], seed: int) -> Ints:
@@ -125,14 +125,23 @@ def class_parts(labels: NDArray[Any], fractions: Sequence[float | Fraction], see
     (array([2, 2]), array([3, 3]))
     """
     rest = 1 - math.fsum(fractions)
-    _, classes, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    found, classes = numbered(labels)
+    counts = counted(classes, len(found))
     dealt = _apportioned(counts, [*map(float, fractions), rest if rest > 1e-9 else 0.0])
-    parts = np.empty(len(labels), np.int64)
-    keys = classes.astype(np.uint64) << np.uint64(32)
-    keys |= _random(len(labels), seed, "classes") >> np.uint64(32)
-    order = np.argsort(keys, kind="stable")  # one sort, by class and then at random
-    numbers = np.append(np.arange(len(fractions)), -1)
-    parts[order] = np.repeat(np.tile(numbers, len(counts)), dealt.ravel())
+    ends, start = np.cumsum(dealt), 0
+    parts = np.empty(len(labels), np.min_scalar_type(-len(fractions)))
+    numbers = np.tile(np.append(np.arange(len(fractions)), -1), len(counts))
+
+    def keys_of(rows: Ints) -> NDArray[np.uint64]:
+        """Return keys of one sort, by class and then at random."""
+        keys = classes[rows].astype(np.uint64) << np.uint64(32)
+        keys |= _random(rows, seed, "classes") >> np.uint64(32)
+        return keys
+
+    for rows in sorted_positions(len(labels), keys_of):
+        stop = start + len(rows)
+        parts[rows] = np.repeat(numbers, np.diff(ends.clip(start, stop), prepend=start))
+        start = stop
     return parts
 
 
@@ -151,8 +160,8 @@ def _apportioned(counts: Ints, fractions: Sequence[float]) -> Ints:
     return dealt
 
 
-def _random(number: int, seed: int, purpose: str) -> NDArray[np.uint64]:
-    """Return `number` random keys, which are the same in all versions."""
+def _random(numbers: Ints, seed: int, purpose: str) -> NDArray[np.uint64]:
+    """Return a random key for each number, which is the same in all versions."""
     from oocdata.order.permutation import derive_keys, epoch_key  # not for `import oocdata`
 
-    return derive_keys(epoch_key(seed, 0, purpose), np.arange(number, dtype=np.uint64))
+    return derive_keys(epoch_key(seed, 0, purpose), numbers.astype(np.uint64))

@@ -7,7 +7,7 @@ with rows in two parts is in neither.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import ceil
 from typing import Any, Self
 
@@ -20,7 +20,8 @@ from oocdata.datasets.ids import as_ids
 from oocdata.datasets.shared_rows import parts_share_rows
 from oocdata.datasets.splits import class_parts, group_parts, shares, split_ranges
 from oocdata.errors import ArgumentError, EmptyError
-from oocdata.index import as_count, as_range, as_whole
+from oocdata.index import Selection, as_count, as_numbers, as_range, as_whole
+from oocdata.stretches import first_places, looked_up, numbered
 
 __all__ = ["Splitting"]
 
@@ -110,7 +111,7 @@ class Splitting(ElementRows):
             return tuple(self._with_members([part]) for part in member.split(*sizes, **options))
         if by is not None or stratify is not None:
             part_of_row = self._row_parts(sizes, rows, axis, by, stratify, seed)
-            return self._select_by_masks([part_of_row == part for part in range(len(sizes))])
+            return self._select_by_masks(part_of_row == part for part in range(len(sizes)))
         if seed is not None:
             raise ArgumentError(
                 f"`seed` must come with `by` or `stratify`; got {seed!r}. A split is by range; for "
@@ -180,7 +181,7 @@ class Splitting(ElementRows):
                 )
             for border in np.searchsorted(values, ends):
                 parts[max(0, border - rows) : border] = -1
-        masks = [parts[level] == part for part in range(len(ends) + 1)]
+        masks = (parts[level] == part for part in range(len(ends) + 1))
         return self._select_by_masks(masks)
 
     def folds(
@@ -229,16 +230,17 @@ class Splitting(ElementRows):
         rows = as_count("gap", gap, at_least=0)
         if by is not None or stratify is not None:
             parts = self._row_parts(sizes, rows, axis, by, stratify, seed)
-            masks = [(parts != fold, parts == fold) for fold in range(k)]
+            masks = ((parts != fold, parts == fold) for fold in range(k))
         else:
-            places, rows = self._row_positions(self._split_axis(axis)), rows + self._rows_between()
-            masks = [
+            places = as_numbers(self._row_positions(self._split_axis(axis)))
+            rows += self._rows_between()
+            masks = (
                 (
                     (places < fold.start - rows) | (places >= fold.stop + rows),
                     (places >= fold.start) & (places < fold.stop),
                 )
                 for fold in split_ranges(int(places.max(initial=-1)) + 1, sizes)
-            ]
+            )
         pairs = map(self._select_by_masks, masks)
         return [(training, validation) for training, validation in pairs]
 
@@ -287,20 +289,20 @@ class Splitting(ElementRows):
             return parts
         if stratify is None:
             return group_parts(ids[0], fractions, seed)[level]
-        _, first, groups = np.unique(ids[0], return_index=True, return_inverse=True)
-        classes = ids[1][first]
-        mixed = np.flatnonzero(classes[groups] != ids[1])
+        found, groups = numbered(ids[0])
+        classes = ids[1][first_places(groups, len(found))]
+        mixed = np.flatnonzero(looked_up(classes, groups) != ids[1])
         if len(mixed):
             raise ArgumentError(
                 f"`stratify` must be one class for each group of `by`; group "
                 f"{ids[0][mixed[0]]!s} has {classes[groups[mixed[0]]]!s} and "
                 f"{ids[1][mixed[0]]!s}."
             )
-        return class_parts(classes, fractions, seed or 0)[groups][level]
+        return looked_up(class_parts(classes, fractions, seed or 0), groups)[level]
 
-    def _select_by_masks(self, masks: Sequence[NDArray[np.bool_]]) -> tuple[Self, ...]:
+    def _select_by_masks(self, masks: Iterable[NDArray[np.bool_]]) -> tuple[Self, ...]:
         """Return, for each mask of rows, the elements whose rows are all in the mask."""
-        chosen = [np.flatnonzero(self._elements_within(mask)) for mask in masks]
+        chosen = (np.flatnonzero(self._elements_within(mask)) for mask in masks)
         return self._checked_parts([self._select(as_range(part)) for part in chosen])
 
     def _checked_parts(self, parts: Sequence[Self]) -> tuple[Self, ...]:
@@ -321,11 +323,12 @@ class Splitting(ElementRows):
 
 
 def _checked_ids(
-    named_ids: dict[str, Any], places: Ints, kinds: str = "biumMU"
+    named_ids: dict[str, Any], places: Selection, kinds: str = "biumMU"
 ) -> tuple[list[NDArray[Any]], Ints | slice]:
     """Return ids per row or per position along the axis, and the index that makes them per row."""
     checked = {name: as_ids(name, ids, kinds) for name, ids in named_ids.items()}
-    length = int(places.max(initial=-1)) + 1
+    level = slice(None) if isinstance(places, range) else places
+    length = len(places) if isinstance(places, range) else int(places.max(initial=-1)) + 1
     for name, ids in checked.items():
         if len(ids) not in (len(places), length):
             along = "" if length == len(places) else f", or of the {length} places along the axis"
@@ -334,7 +337,7 @@ def _checked_ids(
                 f"{len(ids)}."
             )
     if all(len(ids) == length for ids in checked.values()):
-        return list(checked.values()), places
+        return list(checked.values()), level
     each_row = [ids if len(ids) == len(places) else ids[places] for ids in checked.values()]
     return each_row, slice(None)
 

@@ -30,7 +30,7 @@ from oocdata.datasets.view import View
 from oocdata.datasets.window_arrays import WindowArray
 from oocdata.datasets.windows import Windows
 from oocdata.errors import ArgumentError, EmptyError, PartBorderWarning
-from oocdata.index import as_array, as_count, as_flag
+from oocdata.index import as_array, as_count, as_flag, distinct
 
 __all__ = ["episodes", "windows", "windows_of_view"]
 
@@ -237,7 +237,7 @@ def episodes(
     array([2, 1])
     """
     several = isinstance(done, list | tuple) and any(
-        isinstance(entry, Dataset) or np.ndim(entry) for entry in done
+        isinstance(entry, Dataset) or np.ndim(entry) for entry in done[:1]
     )
     flags = [] if done is None else list(done) if several else [done]
     ends = [_last_rows(_column("done", array), _flagged) for array in flags]
@@ -257,7 +257,8 @@ def episodes(
             "`done`, `ids` and `time` must have one length; got "
             f"{', '.join(map(str, lengths))} rows."
         )
-    return np.diff(np.unique(np.concatenate([np.array([-1]), *ends])))
+    starts = distinct(np.concatenate([np.array([-1]), *ends]))
+    return np.diff(starts).astype(np.int64, copy=False)
 
 
 def _column(name: str, argument: Any) -> Dataset:

@@ -21,7 +21,7 @@ from oocdata.engines.dtypes import check_dtype
 from oocdata.engines.fields import field_of
 from oocdata.engines.mixed_shapes import PaddingMask
 from oocdata.errors import ArgumentError, MismatchedPartsError
-from oocdata.index import as_axes, as_positions, as_range, cut, expand_key, take
+from oocdata.index import as_axes, as_numbers, as_positions, as_range, cut, expand_key, take
 from oocdata.threads import cached_property
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ class View(ArrayRows):
                 f"parts must be joined along the outermost sample axis, {axis}; they are joined "
                 f"along axis {storage.parts_axis}."
             )
-        places = self.places(np.asarray(self.rows, np.int64))[0]
+        places = self.places(as_numbers(self.rows))[0]
         return Parts(where, np.searchsorted(starts, places, side="right") - 1)
 
     # Reading --------------------------------------------------------------------------------------

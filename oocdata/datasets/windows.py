@@ -25,7 +25,8 @@ from oocdata.datasets.shared_rows import StoredRows, check_direction, stored_row
 from oocdata.datasets.spec import Spec, leaves, map_tree
 from oocdata.datasets.window_arrays import AnchoredArray, Mask, WindowArray, with_masks
 from oocdata.errors import ArgumentError
-from oocdata.index import Selection, compose_ranges, is_all, select, take
+from oocdata.index import Selection, as_numbers, compose_ranges, is_all, select, take
+from oocdata.stretches import stretches
 from oocdata.threads import cached_property
 
 if TYPE_CHECKING:
@@ -263,24 +264,26 @@ class Windows(Dataset):
         """The longest array; ids of rows for a split refer to its rows."""
         return max(self.anchored, key=lambda array: len(array.view))
 
-    def _row_positions(self, at: int) -> Ints:
+    def _row_positions(self, at: int) -> Selection:
         return self._longest.view._row_positions(at)
 
     def _elements_within(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        episodes, anchors = self.find(np.asarray(self.chosen, np.int64))
-        starts, mask = self._longest.episodes.starts[episodes], np.ones(len(anchors), np.bool_)
-        for array in self.anchored:  # row i of an episode belongs to row i in other arrays
-            moved = starts - array.episodes.starts[episodes]
-            for offset in array.offsets:
-                (numbers,) = replace(array, offsets=(offset,)).rows(episodes, anchors).T
-                mask &= rows[numbers + moved]
-        return mask
+        within = np.ones(len(self), np.bool_)
+        for part in stretches(len(self)):
+            episodes, anchors = self.find(take(self.chosen, np.arange(part.start, part.stop)))
+            starts = self._longest.episodes.starts[episodes]
+            for array in self.anchored:  # row i of an episode belongs to row i in other arrays
+                moved = starts - array.episodes.starts[episodes]
+                for offset in array.offsets:
+                    (numbers,) = replace(array, offsets=(offset,)).rows(episodes, anchors).T
+                    within[part] &= rows[numbers + moved]
+        return within
 
     def _stored_rows(self) -> list[StoredRows]:
         all_rows = []
         for array in self.anchored:
             if self.pad:
-                rows: Selection = array.rows(*self.find(np.asarray(self.chosen, np.int64)))
+                rows: Selection = array.rows(*self.find(as_numbers(self.chosen)))
                 offsets: tuple[int, ...] = (0,)
             else:
                 rows = self._first_rows(array)
@@ -294,7 +297,7 @@ class Windows(Dataset):
         if len(self.ends) == 1 and isinstance(chosen, range):
             first += int(array.episodes.starts[0])
             return compose_ranges(range(first, first + 1, self.shift), chosen)
-        where = self.find(np.asarray(chosen, np.int64))
+        where = self.find(as_numbers(chosen))
         return replace(array, offsets=array.offsets[:1]).rows(*where)[:, 0]
 
     def _positions_to_drop(self, gap: int) -> int:

@@ -24,11 +24,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.blocks import BlockTable
+from oocdata.blocks import AnyBlocks, BlockTable
 from oocdata.box import Ints
 from oocdata.order.block import BlockShuffle
 from oocdata.order.order import EpochOrder, IndexedOrder, Order, Shuffle, epoch_order_of
 from oocdata.order.permutation import epoch_key
+from oocdata.stretches import sorted_positions, stretches
 
 __all__ = ["Weighted", "cumulated"]
 
@@ -36,8 +37,10 @@ _BITS, _FEWEST_BITS = 40, 8
 """Bits of the sum, and of a draw at least: rounding a float64 sum has an error below a unit."""
 
 
-def cumulated(weights: NDArray[np.float64]) -> Ints:
+def cumulated(weights: NDArray[Any], elements: NDArray[np.signedinteger] | None = None) -> Ints:
     """Return the cumulative weights, in units such that a draw has a power of two of them.
+
+    In the order of `elements`, or as they are.
 
     Examples
     --------
@@ -46,12 +49,35 @@ def cumulated(weights: NDArray[np.float64]) -> Ints:
     """
     count = len(weights)
     whole = float(count << max(_FEWEST_BITS, _BITS - count.bit_length()))
-    sums = np.cumsum(weights)
-    sums /= sums[-1]
-    sums *= whole
-    cumulative = np.rint(sums, out=sums).astype(np.int64)
+    sums, total = np.empty(count), np.float64(0)
+    for part in stretches(count):
+        each = weights[part] if elements is None else weights[elements[part]]
+        each = each.astype(np.float64)
+        each[0] += total
+        np.cumsum(each, out=sums[part])
+        total = sums[part.stop - 1]
+    cumulative = sums.view(np.int64)  # in the same memory
+    for part in stretches(count):
+        cumulative[part] = np.rint(sums[part] / total * whole)
     cumulative.flags.writeable = False
     return cumulative
+
+
+def _grouped(weights: NDArray[Any], blocks: AnyBlocks | None) -> NDArray[np.signedinteger]:
+    """Return all elements by block, or by weight without blocks, equal ones in random order."""
+    mixed = np.empty(len(weights), np.int32 if len(weights) < 2**31 else np.int64)
+    for part in stretches(len(mixed)):
+        mixed[part] = Shuffle().positions(len(mixed), part.start, part.stop, seed=0, epoch=0)
+
+    def keys_of(places: Ints) -> NDArray[Any]:
+        drawn = mixed[places].astype(np.int64)
+        return weights[drawn].astype(np.float64) if blocks is None else blocks.of(drawn)
+
+    elements, start = np.empty_like(mixed), 0
+    for places in sorted_positions(len(mixed), keys_of):
+        elements[start : start + len(places)] = mixed[places]
+        start += len(places)
+    return elements
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,20 +107,13 @@ class Weighted(IndexedOrder):
     elements: NDArray[np.signedinteger] | None = field(default=None, repr=False)
 
     @classmethod
-    def of(cls, order: Order, weights: NDArray[np.float64]) -> Weighted:
+    def of(cls, order: Order, weights: NDArray[Any]) -> Weighted:
         """Return the order of draws from elements of these weights."""
-        positions = np.arange(len(weights))
-        if isinstance(order, BlockShuffle):
-            groups: NDArray[Any] = order.blocks.of(positions)
-        elif isinstance(order, Shuffle):
-            groups = weights
-        else:
+        if not isinstance(order, BlockShuffle | Shuffle):
             return cls(order, cumulated(weights))
-        mixed = Shuffle().positions(len(weights), 0, len(weights), seed=0, epoch=0)
-        elements = mixed[np.argsort(groups[mixed], kind="stable")]
-        if len(weights) < 2**31:
-            elements = elements.astype(np.int32)
-        return cls(order, cumulated(weights[elements]), elements)
+        blocks = order.blocks if isinstance(order, BlockShuffle) else None
+        elements = _grouped(weights, blocks)
+        return cls(order, cumulated(weights, elements), elements)
 
     @property
     def orders(self) -> tuple[Order]:
@@ -120,7 +139,7 @@ class Weighted(IndexedOrder):
         if isinstance(inner, BlockShuffle):
             slots = inner.blocks.starts(np.arange(inner.blocks.number(count) + 1))
             # The first draw of each block, at or after the cumulative weight before the block.
-            before = np.concatenate(([0], self.sums))[np.minimum(slots, count)]
+            before = np.append(0, self.sums[np.minimum(slots[1:], count) - 1])
             first = np.unique(np.maximum(-((begin - before) // unit), 0))
             inner = replace(inner, blocks=BlockTable(first))
         drawn = epoch_order_of(inner, count, seed, epoch)
