@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oocdata.advice import POOR_MIXING, Advice, advise, as_typed, mixing_share, reading_of, size
 from oocdata.blocks import AnyBlocks, Blocks
 from oocdata.cost import Fetching, cached_bytes, chunk_bytes, fetching
+from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.spec import leaves
 from oocdata.engines.buffers import ALIGNMENT
 from oocdata.engines.source import Storage, stored_sources
@@ -89,6 +92,8 @@ class Explanation:
         Upper bound on the memory for reading: batches in flight (`in_flight` of them), decoded
         chunks, tables, scratch, worker processes. The memory of your process, model and mapped
         functions comes on top.
+    table_bytes : int
+        Bytes of these for tables: index arrays, rows of masks, weights, episodes, places of chunks.
     in_flight : int
         Most batches that exist at a time: batches being read and batches ready (in whole runs, if
         several share a read), handed out, and in use.
@@ -115,6 +120,7 @@ class Explanation:
     amplification: float
     batch_bytes: int
     resident_bytes: int
+    table_bytes: int
     in_flight: int
     steps_together: int
     lanes: int
@@ -154,6 +160,7 @@ class Explanation:
         lines.append(
             f"memory at most {size(self.resident_bytes)}: {self.in_flight} batches in flight"
             f"{together}; cached chunks or small rows; scratch"
+            + (f"; tables of {size(self.table_bytes)}" if self.table_bytes > 1 << 20 else "")
         )
         lines += [f"advice {advice.text}" for advice in self.advice]
         return "\n".join(lines)
@@ -185,6 +192,7 @@ def explain(loader: Loader, parallel: int = 2, prefetch: int = 2) -> Explanation
         amplification=reading.amplification,
         batch_bytes=loader.batch_bytes,
         resident_bytes=resident,
+        table_bytes=_table_bytes(loader) * (1 + loader.workers),
         in_flight=ahead.batches,
         steps_together=ahead.together,
         lanes=loader.steps.lanes if order_with_lanes(order) is not None else 1,
@@ -216,7 +224,7 @@ def _resident_bytes(loader: Loader, ahead: Ahead) -> int:
     storages = [source.storage() for source in sources]
     stored = [(source, source.storage()) for source in stored_sources(sources)]
     chunks = [chunk_bytes(*pair) for pair in stored]
-    tables = sum(storage.table_bytes for storage in storages) + _order_bytes(loader)
+    tables = _table_bytes(loader)
     # The inputs of a mapped function, and its results copied to memory that TensorFlow may keep;
     # for sparse rows, the arrays as stored.
     elements = ahead.together * loader.largest_batch
@@ -263,7 +271,7 @@ def _resident_bytes(loader: Loader, ahead: Ahead) -> int:
         run = ahead.together * loader.batch_bytes
         fetched = _LINK_BYTES + scratch_share() // processes + copies * ahead.reading * run
     per_process = _SCRATCH_BYTES + cached + decoding + tables + fetched + ahead.reading * reading
-    workers = loader.workers * _PROCESS_BYTES
+    workers = loader.workers * _PROCESS_BYTES + (tables if loader.workers else 0)
     return ahead.batches * loader.batch_bytes + processes * per_process + workers
 
 
@@ -275,10 +283,21 @@ def _is_read_directly(request: Request) -> bool:
     return (whole or chunked) and request.dtype == source.dtype
 
 
-def _order_bytes(loader: Loader) -> int:
-    """Return the bytes of the tables in which positions are looked up."""
+def _arrays(dataset: Dataset) -> Iterator[NDArray[Any]]:
+    """Yield the arrays in which a dataset looks up its elements: of selections and of episodes."""
+    owners = [dataset, *(array.episodes for array in getattr(dataset, "anchored", ()))]
+    for owner in owners:
+        yield from (value for value in vars(owner).values() if isinstance(value, np.ndarray))
+    for member in dataset._members:
+        yield from _arrays(member)
+
+
+def _table_bytes(loader: Loader) -> int:
+    """Return the bytes of the tables of sources, and of those in which positions are looked up."""
     tables: list[AnyBlocks] = [loader.dataset.blocks]
-    orders, nbytes = [loader.order], 0
+    orders = [loader.order]
+    nbytes = sum(source.storage().table_bytes for source in loader.dataset.sources())
+    nbytes += sum({id(array): array.nbytes for array in _arrays(loader.dataset)}.values())
     for order in orders:
         nbytes += getattr(order, "nbytes", 0)
         orders += getattr(order, "orders", ())

@@ -77,9 +77,11 @@ def set_memory(nbytes: int) -> None:
     ----------
     nbytes : int
         At least 1 MiB. A quarter is for batches in flight, a half for decoded chunks, the rest for
-        tables and scratch. Batches may use the share of chunks while no chunk is cached. Loaders
-        alive at the same time share it; each may always read one batch while another is in use.
-        The worker processes of a loader divide the limit equally once more.
+        tables and scratch. The tables of what you select and draw (index arrays, masks, weights,
+        episodes) come on top; `Loader.explain` counts them. Batches may use the share of chunks
+        while no chunk is cached. Loaders alive at the same time share it; each may always read one
+        batch while another is in use. The worker processes of a loader divide the limit equally
+        once more.
 
     Examples
     --------

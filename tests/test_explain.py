@@ -19,6 +19,7 @@ from counting import counted
 import oocdata as ooc
 from oocdata.cost import cached_bytes
 from oocdata.engines.cache import cache
+from oocdata.loader import Loader
 from oocdata.memory import DEFAULT_MEMORY, cache_share, set_memory
 from oocdata.runs import Run
 
@@ -332,17 +333,42 @@ def test_chunks_are_counted_whole(take: Any) -> None:
 
 
 def test_tables_of_positions_are_counted() -> None:
-    """An order of 200,000 rows chosen at random: the chunk of each, and the rows by chunk."""
+    """200,000 rows chosen at random: they, the chunk of each, and the rows by chunk."""
     rows = 200_000
     view, _ = counted(np.zeros((rows, 4), "f4"), 100, 4)
     chosen = view[np.random.default_rng(0).permutation(rows)]
     said = [data.batches(50, shuffle="block").explain().resident_bytes for data in (view, chosen)]
-    assert said[1] - said[0] == pytest.approx(rows * (4 + 4), rel=0.1)
+    assert said[1] - said[0] == pytest.approx(rows * (4 + 4 + 8), rel=0.1)
     # If the order joins chunks to longer blocks, it has tables of its own of the same length.
     loader = chosen.windows(2, shift=1).batches(50, shuffle="block")
     blocks = {id(one): one.nbytes for one in (loader.dataset.blocks, loader.order.blocks)}
     assert sum(blocks.values()) == pytest.approx(len(blocks) * rows * 8, rel=0.1)
     assert loader.explain().resident_bytes > sum(blocks.values())
+
+
+def test_tables_of_selections_are_counted_once_each() -> None:
+    """8 bytes per selected element, also of a zip; 12 per weight; 16 per episode, and per array."""
+    rows = 200_000
+    view, mask = ooc.open(np.broadcast_to(np.float32(0), (rows, 4))), np.arange(rows) % 2 == 0
+    windows = view.windows(2, 1, episodes=np.full(rows // 10, 10))
+    cases: list[tuple[Loader, int]] = [
+        (ooc.zip(view, view, view).filter(mask).batches(8), rows // 2 * 8),
+        (view[np.arange(rows)[::-1]].enumerate().batches(8), rows * 8),
+        (view.batches(8, shuffle=True, weights=np.ones(rows)), rows * 12),
+        (windows[np.flatnonzero(mask[: len(windows)])].batches(8), len(windows) * 4 + rows * 4.8),
+    ]
+    plain = view.batches(8).explain()
+    assert plain.table_bytes < 100
+    assert "tables" not in str(plain)
+    for loader, nbytes in cases:
+        explanation = loader.explain()
+        assert explanation.table_bytes == pytest.approx(nbytes, rel=1e-3)
+        assert explanation.resident_bytes > explanation.table_bytes + (1 << 20)
+    assert "; scratch; tables of 2.3 MiB" in str(cases[2][0].explain())
+    more = (
+        cases[1][0].explain().resident_bytes - view.enumerate().batches(8).explain().resident_bytes
+    )
+    assert more == rows * 8
 
 
 def test_worker_processes_are_counted() -> None:
