@@ -57,7 +57,8 @@ def digest(*parts: str | bytes) -> str:
     state = blake2b(digest_size=6)
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
-        state.update(len(data).to_bytes(8, "little") + data)
+        state.update(len(data).to_bytes(8, "little"))
+        state.update(data)
     return f"#{state.hexdigest()}"
 
 

@@ -228,7 +228,8 @@ def encode_array(array: NDArray[Any] | np.generic) -> list[Any]:
     ['<f4', [2], 'AACAPwAAAEA=']
     """
     kind = check_dtype(array.dtype).newbyteorder("<")
-    text = base64.b64encode(np.asarray(array, kind).tobytes()).decode("ascii")
+    stored: Any = np.ascontiguousarray(array, kind).ravel().view(np.uint8)  # without a copy
+    text = base64.b64encode(stored).decode("ascii")
     return [dtype_text(kind), list(array.shape), text]
 
 
