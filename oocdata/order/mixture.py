@@ -111,19 +111,11 @@ class Mixture(IndexedOrder):
             lane, row = np.divmod(places, each)
             # Rows of a lane are numbered through the whole training.
             rows, column = np.unique(row + epoch * each, return_inverse=True)
-            before, gives = self.shares.turns(rows)
+            members, nth, draws = (found[lane, column] for found in self.shares.turns(rows))
             positions = np.empty(len(lane), np.int64)
-            for member, start in enumerate(self.starts):
-                drawn = np.flatnonzero(gives[member][lane, column])
-                if not len(drawn):
-                    continue
-                lanes, columns = lane[drawn], column[drawn]
-                # Draws of earlier rows, and of earlier lanes in this row.
-                earlier = np.cumsum(gives[member], axis=0) - gives[member]
-                draws = before[member].sum(axis=0)[columns] + earlier[lanes, columns]
-                nth = before[member][lanes, columns]
-                own = self._of_member(member, draws, lanes, nth, epochs)
-                positions[drawn] = own + start
+            for member, here in groups_of(members):
+                own = self._of_member(member, draws[here], lane[here], nth[here], epochs)
+                positions[here] = own + self.starts[member]
             return positions
 
         return EpochOrder(np.arange(lanes + 1) * each, at)
@@ -174,9 +166,10 @@ class Mixture(IndexedOrder):
         """Return how many of a member's first `draws` elements each lane gives."""
         shares = self.shares
         row = shares.row_of(member, draws)
-        before, gives = (counts[member, :, 0] for counts in shares.turns(np.array([row])))
-        rest = draws - int(before.sum())
-        return before + gives * (np.cumsum(gives) <= rest)
+        before, after = shares.counts(np.array([row, row + 1]))[member].T
+        rest, gives = draws - int(before.sum()), after - before
+        counts: Ints = before + gives * (np.cumsum(gives) <= rest)
+        return counts
 
 
 class Shares:
@@ -199,32 +192,69 @@ class Shares:
         Rows are counted through the whole training. The shape is (members, lanes, rows).
         """
         counts = np.empty((len(self.weights), self.lanes, len(rows)), np.int64)
-        phase = np.argsort(np.argsort(np.arange(self.lanes) * _GOLDEN % 1))
-        self._divide(self._tree, np.broadcast_to(rows, counts.shape[1:]), phase[:, None], counts)
+
+        def divide(node: Node, elements: Ints, phase: Ints) -> None:
+            if isinstance(node, int):
+                counts[node] = elements
+                return
+            left, phase = self._left(node, elements, phase[:, None]), _next(phase)
+            divide(node[0], left, phase)
+            divide(node[1], elements - left, phase)
+
+        divide(self._tree, np.broadcast_to(rows, counts.shape[1:]), self._phase)
         return counts
 
-    def turns(self, rows: Ints) -> tuple[Ints, Ints]:
-        """Return the counts before rows, and 1 for the member that gives each row, else 0."""
-        before = self.counts(rows)
-        return before, self.counts(rows + 1) - before
+    def turns(self, rows: Ints) -> Ints:
+        """Return the member that gives each element of some rows, and numbers of the element.
 
-    def _divide(self, node: Node, elements: Ints, phase: Ints, counts: Ints) -> None:
-        """Divide the elements of a node among its members, into `counts`."""
-        if isinstance(node, int):
-            counts[node] = elements
-            return
-        first, second, share, of = node
+        These are its number in its lane, and in all lanes, among the elements of the member. The
+        rows ascend. The shape is (3, lanes, rows).
+
+        Examples
+        --------
+        >>> Shares((2, 1), 1).turns(np.arange(5))[:2, 0].tolist()
+        [[0, 1, 0, 0, 1], [0, 0, 1, 2, 1]]
+        """
+        turns = np.empty((3, self.lanes, len(rows)), np.int64)
+        members, nth, _ = turns.reshape(3, -1)
+
+        def divide(node: Node, elements: Ints, phase: Ints, where: Ints) -> None:
+            if isinstance(node, int):
+                members[where], nth[where] = node, elements
+                return
+            phases, phase = phase[where // len(rows)], _next(phase)
+            left = self._left(node, elements, phases)
+            first = self._left(node, elements + 1, phases) > left
+            divide(node[0], left[first], phase, where[first])
+            divide(node[1], (elements - left)[~first], phase, where[~first])
+
+        divide(self._tree, np.tile(rows, self.lanes), self._phase, np.arange(len(members)))
+        # Elements of a run of rows are numbered from those of all rows before, lane after lane.
+        begins = np.flatnonzero(np.diff(rows, prepend=rows[0] - 2) > 1)
+        run = np.repeat(np.arange(len(begins)), np.diff(begins, append=len(rows)))
+        key = (turns[0].T * len(begins) + run[:, None]).ravel()
+        before = self.counts(rows[begins]).sum(axis=1).ravel()
+        numbers = np.empty_like(key)
+        for one, here in groups_of(key):
+            numbers[here] = np.arange(len(here)) + before[one]
+        turns[2] = numbers.reshape(len(rows), self.lanes).T
+        return turns
+
+    @cached_property
+    def _phase(self) -> Ints:
+        """Phase of each lane at the root."""
+        return _next(np.arange(self.lanes))
+
+    def _left(self, node: tuple[Node, Node, int, int], elements: Ints, phase: Ints) -> Ints:
+        """Return how many of the first elements of a node go to its first side."""
+        _, _, share, of = node
         lanes = self.lanes
         # In two steps, a quotient that is off by 1 at most, and a small remainder: so the result is
         # exact although the products wrap around.
         whole, rest = np.divmod(elements, of)
         near = (rest * (share / of)).astype(np.int64)
         over = rest * np.int64(share) - near * np.int64(of)
-        left = whole * share + near + (over * 2 * lanes + (2 * phase + 1) * of) // (2 * lanes * of)
-        # Lanes with adjacent phases here have distant ones in the next node.
-        phase = np.argsort(np.argsort(phase[:, 0] * _GOLDEN % 1))[:, None]
-        self._divide(first, left, phase, counts)
-        self._divide(second, elements - left, phase, counts)
+        return whole * share + near + (over * 2 * lanes + (2 * phase + 1) * of) // (2 * lanes * of)
 
     def row_of(self, member: int, draw: int) -> int:
         """Return the last row before which a member has given at most `draw` elements."""
@@ -235,6 +265,11 @@ class Shares:
             return int(self.counts(np.array([row]))[member].sum())
 
         return bisect_right(range(2 * most + 2), draw, key=total) - 1
+
+
+def _next(phase: Ints) -> Ints:
+    """Return the phase of each lane in the next node; lanes with adjacent phases become distant."""
+    return np.argsort(np.argsort(phase * _GOLDEN % 1))
 
 
 def _tree(weights: tuple[int, ...]) -> Node:

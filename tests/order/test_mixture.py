@@ -72,6 +72,33 @@ def test_shares_hold_from_the_first_batch_on() -> None:
     assert np.abs(shares - ideal[:, None] / 4).max() < 1  # and in each lane
 
 
+@given(WEIGHTS, st.sampled_from([1, 2, 8]), st.integers(0, 10**12), st.lists(st.integers(1, 3)))
+def test_the_element_at_each_place(
+    weights: tuple[int, ...], lanes: int, first: int, steps: list[int]
+) -> None:
+    """Its member, and its numbers among the elements of this in its lane and in all lanes."""
+    shares, rows = Shares(weights, lanes), np.cumsum([first, *steps])
+    before = shares.counts(rows)
+    gives = shares.counts(rows + 1) - before
+    member, lane = gives.argmax(axis=0), np.arange(lanes)[:, None]
+    at = member, lane, np.arange(len(rows))
+    earlier = (np.cumsum(gives, axis=1) - gives + before.sum(axis=1, keepdims=True))[at]
+    assert_array_equal(shares.turns(rows), [member, before[at], earlier])
+
+
+def test_elements_only_pass_the_sides_that_they_go_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mixture of many members counts an element at 7 nodes of 127, not at all."""
+    counted, left = [], Shares._left
+
+    def counting(self: Shares, node: Any, elements: np.ndarray, phase: np.ndarray) -> np.ndarray:
+        counted.append(elements.size)
+        return left(self, node, elements, phase)
+
+    monkeypatch.setattr(Shares, "_left", counting)
+    Shares((1,) * 128, 1).turns(np.arange(1000))
+    assert sum(counted) == 2 * 7 * 1000 + 127
+
+
 @given(WEIGHTS, st.sampled_from([1, 2, 8]), st.integers(0, 10**13), st.data())
 def test_the_row_of_a_draw(
     weights: tuple[int, ...], lanes: int, draw: int, data: st.DataObject
