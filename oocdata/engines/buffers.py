@@ -20,6 +20,7 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from ctypes import addressof, c_char
 from functools import partial
 from math import prod
 from typing import Any, TypeVar
@@ -44,6 +45,8 @@ ALIGNMENT = 64
 """Alignment in bytes that TensorFlow requires to use memory without a copy."""
 
 _HUGE_PAGE = 2 << 20
+
+_byte_of = c_char.from_buffer
 
 _MAX_RATIO = 16
 """An idle block is reused if it is at most this many times as large as needed."""
@@ -203,6 +206,9 @@ class Pool:
         nbytes = prod(shape) * kind.itemsize
         if nbytes == 0 or kind.hasobject:
             return np.empty(shape, kind)
+        if nbytes < mmap.PAGESIZE:  # malloc recycles it in half the time; a block takes a page
+            memory: Any = np.empty(nbytes + ALIGNMENT, np.uint8)
+            return np.ndarray(shape, kind, memory, -addressof(_byte_of(memory)) % ALIGNMENT)
         return self._allocate(nbytes, [shape], kind, (0, nbytes))[1][0]
 
     def empty_parts(
