@@ -74,7 +74,7 @@ def is_iterable(value: object) -> bool:
 def is_masked(value: object) -> bool:
     """Return whether an array has masked values, which `np.asarray` would unmask."""
     masked = sys.modules.get("numpy.ma")  # NumPy imports it on first use, which takes a while
-    return masked is not None and bool(masked.is_masked(value))
+    return hasattr(value, "_mask") and masked is not None and bool(masked.is_masked(value))
 
 
 def distinct(values: NDArray[Value]) -> NDArray[Value]:
@@ -196,7 +196,7 @@ def as_positions(positions: ArrayLike, length: int) -> Ints:
         return np.flatnonzero(array).astype(np.int64, copy=False)
     if array.size == 0:
         return array.astype(np.int64)
-    low, high = int(array.min()), int(array.max())
+    low, high = int(np.minimum.reduce(array)), int(np.maximum.reduce(array))
     if low < -length or high >= length:
         wrong = high if high >= length else low
         raise PositionError(

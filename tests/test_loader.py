@@ -94,6 +94,30 @@ def test_calls_of_small_batches_that_are_read_together() -> None:
     assert len(_calls_of(lambda: stack_batches(batches, loader))) <= 5 * 64
 
 
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda v: v.windows(4, 1),
+        lambda v: v.next_frame(),
+        lambda v: v.windows((-3, -2, -1, 0), pad=True),
+        lambda v: ooc.zip({"x": v, "y": v[:, 0, 0]}),
+        lambda v: ooc.concat(v[:50], v[50:]),
+        lambda v: v.patches((4, 4), step=4),
+        lambda v: v.patches((4, 4), per_row=3),
+        lambda v: v.map(np.negative),
+        lambda v: ooc.stack([v, v]),
+        lambda v: ooc.mix({v[:50]: 1, v[50:]: 2}),
+    ],
+)
+def test_calls_of_an_element_and_of_a_list_of_elements(made: Callable[[Any], Any]) -> None:
+    """What the dataset alone determines is computed once."""
+    dataset, places = made(ooc.open(sample_array((100, 8, 8)))), [5, 20, 11] * 10
+    dataset[7], dataset.__getitems__(places)  # computed now
+    assert len(_calls_of(lambda: dataset[7])) <= 50
+    taken = len(_calls_of(lambda: dataset.take(places)))
+    assert len(_calls_of(lambda: dataset.__getitems__(places))) <= taken + 20
+
+
 def _calls_of(read: Callable[[], Any]) -> list[str]:
     """Return the Python functions that are called."""
     calls: list[str] = []

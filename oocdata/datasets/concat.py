@@ -81,14 +81,14 @@ class Concat(Dataset):
     def _positions_by_part(self, positions: Ints) -> list[tuple[Dataset, Ints, Ints]]:
         """Return (part, places in the batch, positions in the part) of each part with elements."""
         numbers = take(self.chosen, positions)
-        groups = list(groups_of(np.searchsorted(self.ends, numbers, side="right")))
+        groups = list(groups_of(self.ends.searchsorted(numbers, side="right")))
         shares = []
         for owner, places in groups or [(0, np.arange(0))]:
             part = self.parts[owner]
             shares.append((part, places, numbers[places] - (int(self.ends[owner]) - len(part))))
         return shares
 
-    @property
+    @cached_property
     def has_requests_by_part(self) -> bool:
         """Whether parts have functions, which are called on their elements of a batch."""
         return self.is_mapped
@@ -189,7 +189,7 @@ class Concat(Dataset):
 
     _elements_are_rows = False
 
-    @property
+    @cached_property
     def _can_cut(self) -> list[bool]:
         return self.parts[0]._can_cut
 

@@ -6,7 +6,6 @@ turns the arrays that were read into elements; composing datasets reads nothing.
 
 from __future__ import annotations
 
-import itertools
 import operator
 import os
 from abc import ABC, abstractmethod
@@ -23,7 +22,7 @@ from oocdata.blocks import ADDRESSABLE, AnyBlocks, typical_length
 from oocdata.box import Ints
 from oocdata.datasets.ids import as_ids
 from oocdata.datasets.request import ArrayRequest, Request, prefetching, singles_of
-from oocdata.datasets.spec import ArraySpec, Batch, Spec, leaves, map_tree
+from oocdata.datasets.spec import ArraySpec, Batch, Spec, elements_of, leaves, map_tree
 from oocdata.datasets.splitting import Splitting
 from oocdata.engines.buffers import ALIGNMENT, empty
 from oocdata.engines.byte_rows import OBJECT_BYTES, largest_rows
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Dataset", "Described", "Draw", "fields_of", "public_names"]
 
-_READ = operator.methodcaller("read")
+_READ, _FIRST = operator.methodcaller("read"), operator.itemgetter(0)
 
 _INTEGERS_PER_BOX = 10
 """Integers per box while boxes are gathered from chunks, counted: chunk, row in the chunk, sort
@@ -151,8 +150,8 @@ class Dataset(Described, Splitting, ABC):
 
     def requests(self, positions: Ints, draw: Draw) -> tuple[ArrayRequest, ...]:
         """Return one request per array for the elements at checked positions; reads nothing."""
-        requests = [part.requests(positions, draw) for part in self._members]
-        return tuple(itertools.chain.from_iterable(requests))
+        members = self._members
+        return tuple([request for part in members for request in part.requests(positions, draw)])
 
     def boxes(self, positions: Ints) -> list[Request]:
         """Return the requests of single sources for the elements at positions; reads nothing."""
@@ -171,17 +170,17 @@ class Dataset(Described, Splitting, ABC):
         found, count = [part.blocks for part in self._members], len(self)
         return max(found, key=lambda blocks: typical_length(blocks, count), default=ADDRESSABLE)
 
-    @property
+    @cached_property
     def is_mapped(self) -> bool:
         """Whether batches pass through user functions, which are called batch by batch."""
         return any(part.is_mapped for part in self._members)
 
-    @property
+    @cached_property
     def has_requests_by_part(self) -> bool:
         """Whether the requests for a batch depend on its elements: each has some of them."""
         return any(part.has_requests_by_part for part in self._members)
 
-    @property
+    @cached_property
     def is_multi_array(self) -> bool:
         """Whether a batch has leaves of several arrays, `SparseBatch` or `RaggedBatch`."""
         return any(part.is_multi_array for part in self._members)
@@ -242,7 +241,7 @@ class Dataset(Described, Splitting, ABC):
             found = [request.source for request in self.boxes(first)]
         return list({id(source): source for source in found}.values())
 
-    @property
+    @cached_property
     def _can_cut(self) -> list[bool]:
         """Whether each array of an element has stored axes, which patches can cut."""
         found = [can for part in self._members for can in part._can_cut]
@@ -297,7 +296,9 @@ class Dataset(Described, Splitting, ABC):
         >>> ooc.open(np.arange(10, 20)).take([3, -1, 3])
         array([13, 19, 13])
         """
-        chosen = as_positions(positions, len(self))
+        return self._take(as_positions(positions, len(self)))
+
+    def _take(self, chosen: Ints) -> Any:
         # Outside a Loader there is no step, so a hash of the positions seeds mapped functions.
         return self.read(chosen, Draw(step=crc32(chosen.tobytes()), positions=chosen))
 
@@ -333,12 +334,14 @@ class Dataset(Described, Splitting, ABC):
                 "an index must be an int, a slice, an int array or a bool mask; got "
                 f"{key!r}.{hints.get(type(key), '')}"
             )
+        length = len(self)
         try:
             position = operator.index(key)
         except TypeError:
-            return self._select(as_positions(key, len(self)))
-        batch = self.take([position])
-        return map_tree(lambda array: array[0], batch)
+            return self._select(as_positions(key, length))
+        if not -length <= position < length:
+            as_positions([position], length)  # raises
+        return map_tree(_FIRST, self._take(np.array([position % length])))
 
     def __iter__(self) -> Iterator[Any]:
         # Python's own iterators take an IndexError of a mapped function for the end.
@@ -365,8 +368,7 @@ class Dataset(Described, Splitting, ABC):
 
     def __getitems__(self, positions: Sequence[int]) -> list[Any]:
         """Read several elements at once; PyTorch's fetcher calls this on map-style datasets."""
-        batch = self.take(positions)
-        return [map_tree(operator.itemgetter(i), batch) for i in range(len(positions))]
+        return elements_of(self.take(positions), self.spec, len(positions))
 
     def filter(self, mask: ArrayLike | Dataset) -> Self:
         """Select the elements where a mask is True; reads nothing but the mask.

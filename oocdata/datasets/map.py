@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from operator import itemgetter
 from typing import Any, Self
 
 import numpy as np
@@ -20,6 +19,7 @@ from oocdata.datasets.spec import (
     align,
     as_leaf,
     as_spec,
+    elements_of,
     leaves,
     map_tree,
     spec_of,
@@ -86,7 +86,7 @@ class Map(Dataset):
         batch = self._apply(first, Draw(), 1)
         return self._checked(spec_of(batch, axes=1))
 
-    @property
+    @cached_property
     def _limits(self) -> Spec:
         """The spec, of a padded array with the largest length."""
         return self.spec if self.given is None else self._checked(as_spec(self.given))
@@ -122,7 +122,7 @@ class Map(Dataset):
 
         return map_tree(leaf, spec)
 
-    @property
+    @cached_property
     def is_multi_array(self) -> bool:
         """Whether an array has another length in each batch."""
         return self.given is not None and any(leaf.form != "dense" for leaf in leaves(self.spec))
@@ -162,18 +162,17 @@ class Map(Dataset):
     def assemble(self, arrays: Iterator[NDArray[Any]], positions: Ints, draw: Draw) -> Batch:
         """Return the results of the function, checked against the spec."""
         batch = self.source.assemble(arrays, positions, draw)
-        length = len(next(leaves(batch)))
+        length = len(positions)
         if length == 0:  # don't call the function on an empty batch
             return map_tree(lambda leaf: np.empty((0, *leaf.shape), leaf.dtype), self._limits)
         return self._check_result(self._apply(batch, draw, length))
 
     def _apply(self, batch: Batch, draw: Draw, length: int) -> Batch:
         if not self.batched:
-            elements = []
-            for place in range(length):
+            elements = elements_of(batch, self.source.spec, length)
+            for place, element in enumerate(elements):
                 rng = draw.rng_of(place) if self.rng else None
-                element = self._call(map_tree(itemgetter(place), batch), rng)
-                elements.append(map_tree(as_leaf, element))
+                elements[place] = map_tree(as_leaf, self._call(element, rng))
             return self._stack(elements)
         result: Batch = map_tree(as_leaf, self._call(batch, draw.rng if self.rng else None))
         for array in leaves(result):

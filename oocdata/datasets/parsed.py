@@ -17,6 +17,7 @@ from oocdata.datasets.request import singles_of
 from oocdata.datasets.spec import Batch, Spec, leaves, spec_text
 from oocdata.engines.byte_rows import OBJECT_BYTES
 from oocdata.errors import MapError, location_text
+from oocdata.threads import cached_property
 
 __all__ = ["Parsed"]
 
@@ -41,7 +42,7 @@ class Parsed(Map):
         """Shapes and dtypes of the features; None for a length that differs."""
         return {**self.fn.spec}
 
-    @property
+    @cached_property
     def is_multi_array(self) -> bool:
         """Whether a feature has another length in each batch."""
         return any(leaf.form != "dense" for leaf in leaves(self.spec))

@@ -155,8 +155,7 @@ class Patches(Dataset):
             columns = [each * step for each, step in zip(numbers, self.step, strict=True)]
         else:
             columns = [_uniform(draw, patches, axis, room + 1) for axis, room in enumerate(free)]
-        places: Ints = np.stack(columns, axis=1)
-        return places
+        return np.array(columns).T
 
     def requests(self, positions: Ints, draw: Draw) -> tuple[ArrayRequest, ...]:
         """Return the requests for the crops of each array."""

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import prod
 from typing import Any, Self
 
@@ -187,22 +188,40 @@ class Request(ArrayRequest):
 
     def crop(self, axes: tuple[int, ...], size: tuple[int, ...], offsets: Ints) -> Self:
         """Return the request for a crop of each element; see `ArrayRequest.crop`."""
-        shape, origins, extent = list(self.shape), self.origins.copy(), self.extent
-        ndim = len(self.placement.delivered_axes)
-        each = np.repeat(offsets, len(origins) // max(1, len(offsets)), axis=0)
-        for axis, length, offset in zip(axes, size, each.T, strict=True):
-            if -axis > ndim:
-                raise ArgumentError(
-                    f"`axes` must be axes of the element, which has {ndim}; got {axis}."
-                )
-            stored = self.placement.axes.index(ndim + axis)
-            whole, stride = extent.lengths[stored], extent.strides[stored]
-            if ndim + axis in self.placement.flipped:
-                offset = whole - length - offset
-            origins[:, stored] += offset * stride
-            extent = extent.with_axis(stored, length, stride)
+        extent, moves = _cropped(self.extent, self.placement, axes, size)
+        shape, origins = list(self.shape), self.origins.copy()
+        each = len(origins) // max(1, len(offsets))
+        if each != 1:
+            offsets = np.repeat(offsets, each, axis=0)
+        for axis, (length, stored, first, step), offset in zip(axes, moves, offsets.T, strict=True):
+            origins[:, stored] += offset * step + first
             shape[axis] = length
-        return replace(self, origins=origins, extent=extent, shape=tuple(shape))
+        source, dtype, placement = self.source, self.dtype, self.placement
+        return type(self)(source, origins, extent, tuple(shape), dtype, placement)
+
+
+@lru_cache(64)
+def _cropped(
+    extent: Extent, placement: Placement, axes: tuple[int, ...], size: tuple[int, ...]
+) -> tuple[Extent, list[tuple[int, int, int, int]]]:
+    """Return the extent of crops; and for each axis their length, and how offsets move origins.
+
+    That is the stored axis, what is added for offset 0, and the step from offset to offset.
+    """
+    ndim, moves = len(placement.delivered_axes), []
+    for axis, length in zip(axes, size, strict=True):
+        if -axis > ndim:
+            raise ArgumentError(
+                f"`axes` must be axes of the element, which has {ndim}; got {axis}."
+            )
+        stored = placement.axes.index(ndim + axis)
+        whole, stride = extent.lengths[stored], extent.strides[stored]
+        first, step = 0, stride
+        if ndim + axis in placement.flipped:
+            first, step = (whole - length) * stride, -stride
+        moves.append((length, stored, first, step))
+        extent = extent.with_axis(stored, length, stride)
+    return extent, moves
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -16,7 +17,8 @@ from oocdata.index import as_lengths, is_masked
 
 __all__ = [
     "ArraySpec", "Batch", "Spec", "align", "as_dtype", "as_leaf", "as_spec", "batched_spec",
-    "batches_of", "columns_of", "is_column", "leaves", "map_tree", "spec_of", "spec_text",
+    "batches_of", "columns_of", "elements_of", "is_column", "leaves", "map_tree", "spec_of",
+    "spec_text",
 ]  # fmt: skip
 
 
@@ -89,7 +91,7 @@ _Tree: TypeAlias = _Leaf | tuple["_Tree[_Leaf]", ...] | dict[str, "_Tree[_Leaf]"
 def map_tree(function: Callable[[Any], _Leaf], tree: Any) -> _Tree[_Leaf]:
     """Return a tree of tuples and dicts with a function applied to each leaf."""
     if isinstance(tree, tuple):
-        return tuple(map_tree(function, part) for part in tree)
+        return tuple([map_tree(function, part) for part in tree])
     if isinstance(tree, dict):
         return {name: map_tree(function, part) for name, part in tree.items()}
     return function(tree)
@@ -107,12 +109,11 @@ def align(tree: _Tree[_Leaf], pattern: Any) -> _Tree[_Leaf]:
 
 
 def leaves(tree: Any) -> Iterator[Any]:
-    """Yield the leaves of a tree in order."""
+    """Iterate over the leaves of a tree in order."""
     if isinstance(tree, tuple | dict):
-        for part in tree.values() if isinstance(tree, dict) else tree:
-            yield from leaves(part)
-    else:
-        yield tree
+        parts = tree.values() if isinstance(tree, dict) else tree
+        return itertools.chain.from_iterable(map(leaves, parts))
+    return iter((tree,))
 
 
 def is_column(spec: Spec) -> bool:
@@ -120,7 +121,7 @@ def is_column(spec: Spec) -> bool:
     return isinstance(spec, ArraySpec) and spec.form == "dense" and {*spec.shape, 1} == {1}
 
 
-def batches_of(columns: Iterator[Sequence[Any]], spec: Spec) -> list[Batch]:
+def batches_of(columns: Iterator[Iterable[Any]], spec: Spec) -> list[Batch]:
     """Return the batch of each step, from the arrays of each leaf of all steps.
 
     Examples
@@ -136,6 +137,18 @@ def batches_of(columns: Iterator[Sequence[Any]], spec: Spec) -> list[Batch]:
     if isinstance(spec, dict):
         return [dict(zip(spec, step, strict=True)) for step in steps]
     return list(steps)
+
+
+def elements_of(batch: Batch, spec: Spec, count: int) -> list[Any]:
+    """Return the elements of a batch, as views of its arrays.
+
+    Examples
+    --------
+    >>> spec = ArraySpec((), np.dtype("i8")), ArraySpec((), np.dtype("f4"))
+    >>> elements_of((np.array([7, 8]), np.zeros(2, "f4")), spec, 2)[1]
+    (np.int64(8), np.float32(0.0))
+    """
+    return batches_of((map(leaf.__getitem__, range(count)) for leaf in leaves(batch)), spec)
 
 
 def columns_of(batches: Sequence[Batch], spec: Spec) -> Iterator[Sequence[Any]]:

@@ -241,11 +241,11 @@ class View(ArrayRows):
         if type(key) is int and -len(rows) <= key < len(rows):
             out = np.empty((1, *self.element), self.dtype)
             if out.size:
-                origin = self._base.copy()
+                origins = self._base.T.copy()
                 for axis, place in zip(self.axes, self.places(rows[key]), strict=True):
-                    origin[axis] = place
+                    origins[0, axis] = place
                 stored = self.placement.stored(out, self.extent.lengths)
-                self.source.read(origin[None], self.extent, stored)
+                self.source.read(origins, self.extent, stored)
             return out[0]
         if isinstance(key, str) and self.dtype.names:
             return self._field(key)

@@ -14,7 +14,6 @@ from oocdata.datasets.request import Placement, Request
 from oocdata.datasets.spec import ArraySpec, leaves, map_tree
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.errors import ArgumentError
-from oocdata.index import take
 from oocdata.threads import cached_property
 
 if TYPE_CHECKING:
@@ -77,11 +76,11 @@ class AnchoredArray:
         """Spec of the array: ``(rows, *element)``, or ``element`` without a time axis."""
         return ArraySpec((*self._time, *self.view.element), self.view.dtype)
 
-    @property
+    @cached_property
     def _time(self) -> tuple[int, ...]:
         return (len(self.offsets),) if self.time_axis else ()
 
-    @property
+    @cached_property
     def may_repeat_edge(self) -> bool:
         """Whether an offset may be outside the episode; offset 0, the anchor, never is."""
         return self.pad and (len(self.offsets) > 1 or self.offsets[0] != 0)
@@ -99,26 +98,37 @@ class AnchoredArray:
 
         Rows at regular offsets are one box along the last sample axis; other rows are a box each.
         """
-        view, offsets = self.view, self.offsets
-        extent, placement, length = view.extent, view.placement, len(offsets)
-        regular = isinstance(offsets, range) and (length == 1 or isinstance(view.rows, range))
-        if regular and self.may_repeat_edge:
+        view, run = self.view, self._run
+        if run is not None and self.may_repeat_edge:
             # Without anchors, assume irregular rows: then no box has a time axis to cut.
-            inside = anchors + offsets[-1] < self.episodes.lengths[episodes]
-            regular = len(anchors) > 0 and bool((anchors >= -offsets[0]).all() and inside.all())
-        if not (regular and isinstance(offsets, range)):
+            inside = anchors + self.offsets[-1] < self.episodes.lengths[episodes]
+            regular = len(anchors) > 0 and bool((anchors >= -self.offsets[0]).all())
+            run = run if regular and inside.all() else None
+        if run is None:
+            extent, placement = view.extent, view.placement
             numbers = self.rows(episodes, anchors).ravel()
         else:
-            numbers = anchors + (self.episodes.starts[episodes] + offsets[0])
-            if length > 1 and isinstance(view.rows, range):
-                step = view.rows.step * offsets.step * view.grid[-1].step
-                if step < 0:  # the origin is the lowest position in storage
-                    numbers += (length - 1) * offsets.step
-                extent = extent.with_axis(view.axes[-1], length, abs(step))
-                placement = self._reversed if step < 0 else self._forwards
-        origins = view.origins(take(view.rows, numbers))
+            extent, placement, first = run
+            numbers = anchors + (self.episodes.starts[episodes] + first)
+        origins = view.origins(numbers)
         shape = (len(anchors), *self._time, *view.element)
         return Request(view.source, origins, extent, shape, view.dtype, placement)
+
+    @cached_property
+    def _run(self) -> tuple[Extent, Placement, int] | None:
+        """Box of rows at regular offsets, and the offset of the first one in storage; else None."""
+        view, offsets = self.view, self.offsets
+        if not isinstance(offsets, range):
+            return None
+        if len(offsets) == 1:
+            return view.extent, view.placement, offsets[0]
+        if not isinstance(view.rows, range):
+            return None
+        step = view.rows.step * offsets.step * view.grid[-1].step
+        extent = view.extent.with_axis(view.axes[-1], len(offsets), abs(step))
+        if step < 0:
+            return extent, self._reversed, offsets[-1]
+        return extent, self._forwards, offsets[0]
 
     @cached_property
     def _forwards(self) -> Placement:

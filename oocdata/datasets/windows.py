@@ -241,7 +241,7 @@ class Windows(Dataset):
 
         return blocks_from_ids(len(self), chunks)
 
-    @property
+    @cached_property
     def _can_cut(self) -> list[bool]:
         return [not isinstance(leaf, Mask) for leaf in self._leaves]
 

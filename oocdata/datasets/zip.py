@@ -52,7 +52,7 @@ class Zip(Dataset):
         rest = iter(members)
         return replace(self, parts=map_tree(lambda _: next(rest), self.parts))
 
-    @property
+    @cached_property
     def spec(self) -> Spec:
         """Specs of the parts, in the same tuple or dict."""
         return map_tree(lambda part: part.spec, self.parts)
@@ -215,7 +215,7 @@ class Cached(Dataset):
     def __repr__(self) -> str:
         return f"<Cached: {len(self)} elements of {self.chosen.parts[1]!r}>"
 
-    @property
+    @cached_property
     def spec(self) -> Spec:
         """Shapes and dtypes of an element's arrays."""
         return map_tree(lambda view: view.spec, self.stored)

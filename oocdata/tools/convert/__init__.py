@@ -237,7 +237,7 @@ def cast(values: NDArray[Any], dtype: np.dtype[Any], view: View) -> NDArray[Any]
 def _stored_row(view: View, row: int) -> tuple[str | None, str | None, int]:
     """Return the file and dataset of a row of a view, and the row's number in the dataset."""
     storage = view.storage
-    at = int(view.origins(np.asarray(view.rows[row : row + 1], np.int64))[0, view.axes[0]])
+    at = int(view.origins(np.array([row]))[0, view.axes[0]])
     if len(storage.parts) == 1 or storage.parts_axis != view.axes[0]:
         return storage.path, storage.key, at
     part = bisect_right(storage.parts, at) - 1
