@@ -41,8 +41,6 @@ from oocdata.errors import ArgumentError
 if TYPE_CHECKING:
     from oocdata.datasets.view import View
 
-__all__ = ["Axes", "axes_of", "row_axes", "trajectory_axes"]
-
 _WORDS = {"H": "y", "W": "x", "C": "channel", "D": "depth", "T": "time"}
 _NAMES = {
     "H": "h height lat latitude nlat ny rlat south_north y yc",

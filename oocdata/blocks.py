@@ -17,11 +17,6 @@ from oocdata.box import Ints
 from oocdata.stretches import sorted_positions
 from oocdata.threads import cached_property
 
-__all__ = [
-    "ADDRESSABLE", "AnyBlocks", "BlockTable", "Blocks", "blocks_from_ids", "join_blocks",
-    "typical_length",
-]  # fmt: skip
-
 _PIECE = 1 << 16
 """Positions processed at a time, so that temporary arrays stay in the processor's cache."""
 

@@ -18,11 +18,6 @@ from numpy.typing import NDArray
 
 from oocdata.threads import cached_property
 
-__all__ = [
-    "Extent", "Ints", "covered_positions", "covered_rows", "groups_of", "slice_boxes",
-    "split_at_gaps", "split_into_points",
-]  # fmt: skip
-
 Ints: TypeAlias = NDArray[np.int64]
 """Positions, origins and other whole numbers."""
 

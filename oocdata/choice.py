@@ -31,8 +31,6 @@ from oocdata.order.bucketed import Bucketed
 from oocdata.order.mixture import Mixture
 from oocdata.order.weighted import Weighted
 
-__all__ = ["WINDOW_BYTES", "choose_order"]
-
 WINDOW_BYTES = 128 << 20
 """Decoded bytes of the blocks that a block shuffle mixes: half of the default cache, so that the
 last batches of one window are read while the next one begins."""

@@ -30,11 +30,6 @@ from oocdata.runs import Run
 if TYPE_CHECKING:
     from oocdata.loader import Loader
 
-__all__ = [
-    "Chunks", "Fetching", "amplification", "cached_bytes", "chunk_bytes", "chunks_of",
-    "fetching",
-]  # fmt: skip
-
 _MOST_TOUCHES = 1 << 16  # uses of chunks that are followed
 _MOST_ELEMENTS = 1 << 18  # elements that are followed
 _MOST_POINTS = 1 << 18  # parts of boxes that are compared to find bytes shared by elements

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from oocdata.engines.prefetch import Cost
     from oocdata.loader import Loader
 
-__all__ = ["Explanation", "explain"]
-
 _SCRATCH_BYTES = 20 << 20
 """Memory for rearranging and converting, the stacks of threads, and what allocators keep."""
 

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from oocdata.reading.ahead import ReadAhead
     from oocdata.stream import Generated, Stream
 
-__all__ = ["GeneratorBatches", "Merged", "as_yielded"]
-
 _KINDS = {"b": "b", "i": "bi", "u": "bi", "f": "bif", "c": "bifc"}
 """For the kind of a dtype, the kinds of Python numbers that convert to it without hidden loss."""
 

@@ -18,13 +18,6 @@ from numpy.typing import ArrayLike, NDArray
 from oocdata.box import Ints
 from oocdata.errors import ArgumentError, PositionError
 
-__all__ = [
-    "Cut", "Selection", "as_array", "as_axes", "as_bounds", "as_count", "as_flag", "as_lengths",
-    "as_numbers", "as_path", "as_positions", "as_range", "as_shard", "as_whole", "compose_ranges",
-    "cut", "distinct", "expand_key", "is_all", "is_iterable", "is_masked", "repeats",
-    "same_selection", "select", "slice_range", "take",
-]  # fmt: skip
-
 Cut: TypeAlias = int | range
 """Selection along an axis: an int drops the axis, a range keeps these places."""
 

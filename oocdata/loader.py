@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from oocdata.explain import Explanation
     from oocdata.tools.profile import Profile
 
-__all__ = ["Loader", "make_loader"]
-
 _COPIED_BYTES = 256 << 10
 """Arrays whose batches are not a multiple of the alignment are read several steps at a time, and
 copied to aligned memory, up to this size of a batch."""

@@ -16,11 +16,6 @@ from contextlib import contextmanager
 from oocdata.errors import ArgumentError
 from oocdata.index import as_count
 
-__all__ = [
-    "DEFAULT_MEMORY", "Account", "account", "batch_share", "cache_share", "lowered_limit",
-    "memory_limit", "return_freed_memory", "scratch_share", "set_memory",
-]  # fmt: skip
-
 DEFAULT_MEMORY = 512 << 20
 """Bytes."""
 

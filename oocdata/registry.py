@@ -10,8 +10,6 @@ from functools import cache
 from pkgutil import resolve_name
 from typing import Any, TypeVar
 
-__all__ = ["call", "functions"]
-
 functions: dict[str, str] = {}
 """Functions by name, each as ``"module:name"``."""
 

@@ -24,11 +24,6 @@ if TYPE_CHECKING:
     from oocdata.loader import Loader
     from oocdata.stream import Stream
 
-__all__ = [
-    "MOST_WORKERS", "Ahead", "Epochs", "Pass", "Passes", "Run", "fitted", "plan_ahead", "run_bytes",
-    "steps_together",
-]  # fmt: skip
-
 _RUN_BYTES = 32 << 20
 """Largest run: beyond this size, the bytes dominate the cost of a read."""
 

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     import keras
     import tensorflow as tf
 
-__all__ = ["Generated", "Stream", "generate"]
-
 _STEPS = 1 << 31
 """Upper bound on the steps of an epoch, whose number is unknown."""
 

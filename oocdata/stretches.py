@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from oocdata.box import Ints
 from oocdata.index import distinct
 
-__all__ = ["counted", "first_places", "looked_up", "numbered", "sorted_positions", "stretches"]
-
 STRETCH = 1 << 20
 """Values processed at a time."""
 

@@ -25,8 +25,6 @@ from oocdata.order.weighted import Weighted
 if TYPE_CHECKING:
     from oocdata.loader import Loader
 
-__all__ = ["Reading", "as_typed", "reading_of", "size"]
-
 _CHUNK_BYTES = 128 << 10
 """Bytes of an advised chunk: cheap to decode for a single row, and few enough chunks."""
 

@@ -22,8 +22,6 @@ from oocdata.cli.info import info
 from oocdata.cli.preview import preview
 from oocdata.cli.stats import stats
 
-__all__ = ["app", "main"]
-
 app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

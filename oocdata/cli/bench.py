@@ -9,8 +9,6 @@ from oocdata.cli.options import Json, Quiet, flag, numbers, option
 from oocdata.errors import ArgumentError
 from oocdata.tools.opening import Opening
 
-__all__ = ["bench"]
-
 _WINDOWS = "Elements are windows of N rows, and of the M rows that follow."
 _LENGTHS = numbers("8,4", least=1, count=(1, 2))
 _COLD = "Drop the file from the page cache before each epoch, and measure the disk."

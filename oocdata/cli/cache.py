@@ -9,8 +9,6 @@ import typer
 from oocdata.cli.command import command, print_result
 from oocdata.cli.options import Json, flag, nbytes_of, option
 
-__all__ = ["cache"]
-
 _FOLDER = "The folder; by default that of the environment variable OOCDATA_CACHE."
 
 

@@ -11,8 +11,6 @@ from oocdata.cli.options import Json, Overwrite, Quiet, flag, option
 from oocdata.errors import ArgumentError
 from oocdata.tools.opening import Opening
 
-__all__ = ["check"]
-
 
 @command
 def check(

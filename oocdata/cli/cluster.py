@@ -8,8 +8,6 @@ from typing import Annotated
 from oocdata.cli.command import command
 from oocdata.cli.options import option
 
-__all__ = ["dispatcher", "worker"]
-
 _HOST = (
     "Accept other machines too, which reach this one by that name. By default only this machine "
     "is accepted."

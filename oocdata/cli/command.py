@@ -33,8 +33,6 @@ from oocdata.errors import (
 )
 from oocdata.tools.report import plain, wrapped
 
-__all__ = ["CONTEXT", "OPTION_NAMES", "command", "errors", "print_result"]
-
 CONTEXT: ContextVar[typer.Context] = ContextVar("context")
 """Typer's context of the command that is running."""
 

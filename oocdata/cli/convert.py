@@ -22,8 +22,6 @@ from oocdata.cli.options import (
 from oocdata.errors import ArgumentError, DamagedChunkError
 from oocdata.tools.opening import Opening
 
-__all__ = ["convert"]
-
 _DST = (
     "The file to write: .npy, .h5, .hdf5 or .zarr, .zarr also at s3://, gs://, az://; DST::NAME "
     "for an array in it."

@@ -11,8 +11,6 @@ from oocdata.cli.options import Json, flag
 from oocdata.errors import ArgumentError
 from oocdata.tools.opening import Opening
 
-__all__ = ["demo"]
-
 
 @command
 def demo(

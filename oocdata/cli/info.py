@@ -8,8 +8,6 @@ from oocdata.cli.command import command, print_result
 from oocdata.cli.options import Json
 from oocdata.tools.opening import Opening
 
-__all__ = ["info"]
-
 
 @command
 def info(array: Opening, json: Json = False) -> None:

@@ -19,11 +19,6 @@ from oocdata.formats.patterns import natural_key
 from oocdata.formats.pictures import Pictures
 from oocdata.tools.opening import Opening
 
-__all__ = [
-    "FILES", "Json", "Overwrite", "Quiet", "dtype_of", "flag", "nbytes_of", "numbers",
-    "opening_of", "option", "rows_of", "split_key",
-]  # fmt: skip
-
 _MOST_OFFERED = 500
 """Most datasets that are offered to a completing shell."""
 

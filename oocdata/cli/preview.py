@@ -21,8 +21,6 @@ from oocdata.errors import ArgumentError
 from oocdata.tools.libraries import check_picture
 from oocdata.tools.opening import Opening
 
-__all__ = ["preview"]
-
 _FILM_FRAMES = 48
 _ROWS = "Rows to choose from, e.g. 100:200, or a list: 3,7,9."
 _COUNT = (

@@ -10,8 +10,6 @@ from oocdata.cli.command import command, print_result
 from oocdata.cli.options import Json, Quiet, flag, numbers, option
 from oocdata.tools.opening import Opening
 
-__all__ = ["stats"]
-
 _SPLIT = "Read the first part only: 0.6,0.2,0.2, or counts."
 
 

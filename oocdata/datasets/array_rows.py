@@ -30,8 +30,6 @@ from oocdata.threads import cached_property
 if TYPE_CHECKING:
     from oocdata.datasets.episodes import Episodes
 
-__all__ = ["MOST_IDS", "ArrayRows"]
-
 MOST_IDS = 1 << 23
 """Largest number of irregular positions whose chunks are looked up one by one."""
 

@@ -33,8 +33,6 @@ from oocdata.errors import ArgumentError
 from oocdata.index import Selection, as_numbers, ascends, is_all, select, take
 from oocdata.threads import cached_property
 
-__all__ = ["Concat", "checked_parts", "concat"]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Concat(Dataset):

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from oocdata.loader import Loader
     from oocdata.order import Order
 
-__all__ = ["Dataset", "Described", "Draw", "fields_of", "public_names"]
-
 _READ, _FIRST = operator.methodcaller("read"), operator.itemgetter(0)
 
 _INTEGERS_PER_BOX = 10

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from oocdata.datasets.dataset import Dataset
     from oocdata.datasets.mix import Mix
 
-__all__ = ["ElementRows"]
-
 
 class ElementRows:
     """The rows that elements have; the base class of `Splitting`, and so of all datasets."""

@@ -20,15 +20,6 @@ from oocdata.threads import cached_property
 if TYPE_CHECKING:
     from oocdata.datasets.array_rows import ArrayRows
 
-__all__ = [
-    "Episodes",
-    "crosses_parts",
-    "episodes_of",
-    "given_episodes",
-    "likely_episodes",
-    "part_episodes",
-]
-
 _WORDS = ("parts", "files", "folders", "none")
 
 

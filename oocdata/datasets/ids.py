@@ -16,8 +16,6 @@ from oocdata.stretches import counted, looked_up, numbered
 if TYPE_CHECKING:
     from oocdata.datasets.dataset import Dataset
 
-__all__ = ["as_ids", "as_ticks", "as_weights", "balanced"]
-
 _ONE_HOT = " Of one-hot labels, the classes are np.argmax(array, axis=1)."
 
 

@@ -21,8 +21,6 @@ from oocdata.formats.dimensions import as_text
 from oocdata.index import as_range
 from oocdata.stretches import stretches
 
-__all__ = ["How", "join", "matches"]
-
 How: TypeAlias = Literal["exact", "nearest", "previous"]
 
 _SHOWN = 5

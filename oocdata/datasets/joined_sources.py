@@ -13,8 +13,6 @@ from oocdata.datasets.request import ArrayRequest, Request
 from oocdata.engines.blocked import as_one
 from oocdata.engines.source import Source
 
-__all__ = ["JoinedSources"]
-
 
 class JoinedSources:
     """Sources of several datasets, those of one layout as one array.

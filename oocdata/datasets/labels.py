@@ -15,8 +15,6 @@ from oocdata.engines.source import Annotations, Storage
 from oocdata.errors import ArgumentError
 from oocdata.index import as_count
 
-__all__ = ["FolderLabels", "folder_labels"]
-
 
 @dataclass(eq=False)
 class FolderLabels(MemoryArray):

@@ -30,8 +30,6 @@ from oocdata.errors import ArgumentError, EmptyError, MapError
 from oocdata.index import as_flag
 from oocdata.threads import cached_property
 
-__all__ = ["Map"]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Map(Dataset):

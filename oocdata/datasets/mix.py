@@ -14,8 +14,6 @@ from oocdata.index import Selection, as_count, is_iterable
 from oocdata.order.mixture import MOST
 from oocdata.threads import cached_property
 
-__all__ = ["Mix", "mix"]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Mix(Concat):

@@ -22,11 +22,6 @@ from oocdata.datasets.request import ArrayRequest, Composite, Request, singles_o
 from oocdata.datasets.view import View
 from oocdata.engines.buffers import empty_parts
 
-__all__ = [
-    "MultiArrayBatch", "MultiArrayRequest", "MultiArrayView", "aligned_length", "allocate",
-    "join_requests",
-]  # fmt: skip
-
 _ALIGNED = 64
 """A number of values that takes a multiple of `buffers.ALIGNMENT` bytes in any dtype."""
 

@@ -12,8 +12,6 @@ from oocdata.datasets.spec import leaves
 from oocdata.errors import ArgumentError
 from oocdata.index import as_count, as_whole
 
-__all__ = ["LARGEST_OFFSET", "Offsets", "as_offsets", "as_rows", "each_array", "is_listed"]
-
 Offsets: TypeAlias = range | tuple[int, ...]
 """Ascending offsets of rows from the anchor: a range if they are regular."""
 

@@ -19,8 +19,6 @@ from oocdata.formats.opening import Axis, Missing, open_source
 if TYPE_CHECKING:
     from oocdata.formats.pictures import Pictures
 
-__all__ = ["open"]
-
 
 def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is not used here
     target: str | os.PathLike[str] | Sequence[Any] | Any,

@@ -17,8 +17,6 @@ from oocdata.engines.ragged_rows import RaggedRows
 from oocdata.errors import ArgumentError
 from oocdata.index import as_array, as_lengths
 
-__all__ = ["ragged"]
-
 
 def ragged(
     values: View | str | os.PathLike[str] | Any,

@@ -19,8 +19,6 @@ from oocdata.engines.byte_rows import OBJECT_BYTES
 from oocdata.errors import MapError, location_text
 from oocdata.threads import cached_property
 
-__all__ = ["Parsed"]
-
 _BATCH = 256
 """Records whose lengths are found together."""
 

@@ -13,8 +13,6 @@ from oocdata.errors import ArgumentError
 from oocdata.index import is_iterable
 from oocdata.threads import cached_property
 
-__all__ = ["Parts"]
-
 _NEAREST = 3
 
 

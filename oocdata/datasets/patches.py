@@ -28,8 +28,6 @@ from oocdata.threads import cached_property
 if TYPE_CHECKING:
     from oocdata.datasets.shared_rows import StoredRows
 
-__all__ = ["Patches", "make_patches"]
-
 
 def make_patches(
     dataset: Dataset,

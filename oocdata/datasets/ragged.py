@@ -26,8 +26,6 @@ from oocdata.errors import ArgumentError
 from oocdata.index import as_bounds, as_count, as_flag
 from oocdata.threads import cached_property
 
-__all__ = ["Bounded", "Ragged", "RaggedBatch"]
-
 _BLOCK = 1 << 20
 """Number of rows whose lengths are read at a time."""
 

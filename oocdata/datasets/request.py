@@ -25,11 +25,6 @@ from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError
 from oocdata.threads import cached_property
 
-__all__ = [
-    "ArrayRequest", "Composite", "Placement", "Request", "prefetching", "singles_of",
-    "stored_reads",
-]  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Placement:

@@ -28,11 +28,6 @@ from oocdata.threads import cached_property
 if TYPE_CHECKING:
     from oocdata.datasets.array_rows import ArrayRows
 
-__all__ = [
-    "StoredRows", "arrays_of", "check_direction", "parts_share_rows", "sharing_distance",
-    "stored_rows", "values_of",
-]  # fmt: skip
-
 _NONE = -(2**63)
 """Marks the absence of a position."""
 

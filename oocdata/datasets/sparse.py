@@ -19,8 +19,6 @@ from oocdata.engines.columns import join_entries, matrices_of, read_entries
 from oocdata.errors import ArgumentError
 from oocdata.threads import cached_property
 
-__all__ = ["Sparse", "SparseBatch", "sparse_rows"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SparseBatch(MultiArrayBatch):

@@ -15,13 +15,6 @@ from oocdata.engines.dtypes import check_dtype, named_dtype
 from oocdata.errors import ArgumentError, MapError, UnsupportedDtypeError
 from oocdata.index import as_lengths, is_masked
 
-__all__ = [
-    "ArraySpec", "Batch", "Spec", "align", "as_dtype", "as_leaf", "as_spec", "batched_spec",
-    "batches_of", "columns_of", "elements_of", "is_column", "leaves", "map_tree", "spec_of",
-    "spec_text",
-]  # fmt: skip
-
-
 Form: TypeAlias = Literal["dense", "sparse", "ragged", "padded"]
 
 

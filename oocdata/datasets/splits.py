@@ -20,8 +20,6 @@ from oocdata.stretches import counted, first_places, looked_up, numbered, sorted
 if TYPE_CHECKING:
     from fractions import Fraction
 
-__all__ = ["class_parts", "group_parts", "shares", "split_ranges"]
-
 _ROUNDING = 1e-6
 """Tolerance within which a share of rows is a whole number."""
 

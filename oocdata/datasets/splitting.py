@@ -23,8 +23,6 @@ from oocdata.errors import ArgumentError, EmptyError
 from oocdata.index import Selection, as_count, as_numbers, as_range, as_whole
 from oocdata.stretches import first_places, looked_up, numbered
 
-__all__ = ["Splitting"]
-
 Ids = ArrayLike | Any  # anything that numpy.asarray takes: a View, a DataArray
 
 

@@ -17,8 +17,6 @@ from oocdata.engines.dtypes import can_hold, check_dtype
 from oocdata.errors import ArgumentError
 from oocdata.index import Selection, as_array, as_axes, is_iterable, same_selection
 
-__all__ = ["concatenate", "stack"]
-
 
 def stack(parts: Iterable[View | ArrayLike], axis: int = -1) -> View:
     """Stack arrays of the same rows along a new axis of their elements.

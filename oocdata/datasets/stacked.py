@@ -27,9 +27,6 @@ from oocdata.errors import ArgumentError
 from oocdata.index import Selection, select
 from oocdata.threads import cached_property
 
-__all__ = ["Part", "Stacked", "names_of_columns", "outer_axes", "rows_text"]
-
-
 Part: TypeAlias = View | NDArray[Any]
 """A View; or an array that is the same in each row, of an element or broadcast to it."""
 

@@ -32,8 +32,6 @@ from oocdata.datasets.windows import Windows
 from oocdata.errors import ArgumentError, EmptyError, PartBorderWarning
 from oocdata.index import as_array, as_count, as_flag, distinct
 
-__all__ = ["episodes", "windows", "windows_of_view"]
-
 _FLOAT_TOLERANCE = 1e-3
 """Relative tolerance of floating-point steps: 0.1 added ten times is not 1."""
 

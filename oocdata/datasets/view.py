@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from oocdata.datasets.map import Map
     from oocdata.datasets.windows import Windows
 
-__all__ = ["View"]
-
 
 class View(ArrayRows):
     """A selection of the rows of one array, as returned by `oocdata.open`.

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from oocdata.datasets.episodes import Episodes
     from oocdata.datasets.view import View
 
-__all__ = ["AnchoredArray", "Mask", "WindowArray", "with_masks"]
-
 _FLAGS = MemoryArray(np.array([False, True]))
 """Source of masks: a mask consists of boxes of this array, and is read like other arrays."""
 

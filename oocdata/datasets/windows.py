@@ -32,8 +32,6 @@ from oocdata.threads import cached_property
 if TYPE_CHECKING:
     from oocdata.datasets.view import View
 
-__all__ = ["Windows"]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Windows(Dataset):

@@ -25,8 +25,6 @@ from oocdata.engines.memory_array import Numbers
 from oocdata.errors import ArgumentError, PairingWarning
 from oocdata.threads import cached_property
 
-__all__ = ["Cached", "Zip", "enumerated", "zip"]
-
 _DIGITS = re.compile("[0-9]+")
 
 

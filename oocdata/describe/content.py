@@ -29,8 +29,6 @@ from oocdata.errors import (
 if TYPE_CHECKING:
     from oocdata.engines.source import Source
 
-__all__ = ["content", "digest", "exact_content"]
-
 _DAMAGED = (
     ChecksumError, DamagedChunkError, MismatchedPartsError, MissingChunkError, MissingFileError,
     TruncatedFileError, UnknownFormatError, UnsupportedDtypeError,

@@ -29,8 +29,6 @@ from oocdata.errors import DescriptionError, OocdataError
 from oocdata.formats.opening import open_source
 from oocdata.index import as_count, as_positions
 
-__all__ = ["Decoder", "decode_array", "decode_integers"]
-
 _FLOATS = {repr(value): value for value in map(float, ("nan", "inf", "-inf"))}
 
 

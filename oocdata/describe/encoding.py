@@ -44,11 +44,6 @@ from oocdata.engines.wrapped import Relabelled
 from oocdata.errors import DescriptionError, SourceError, UnsupportedDtypeError
 from oocdata.formats.paths import is_url
 
-__all__ = [
-    "MADE_OF_PARTS", "Encoder", "attribute_at", "encode_array", "encode_integers", "import_path",
-    "is_frozen",
-]  # fmt: skip
-
 MADE_OF_PARTS = (
     Columns | FolderLabels | Numbers | PaddedRows | PaddingMask | RaggedRows | RowLengths | RowMask
 )

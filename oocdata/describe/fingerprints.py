@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from oocdata.loader import Loader
     from oocdata.stream import Stream
 
-__all__ = ["check_fingerprint", "dataset_fingerprint", "differences", "fingerprint"]
-
 _MOST_TEXT = 2048
 """Characters of a fingerprint; a checkpoint then stays below 4 KiB, with what TensorFlow adds."""
 

@@ -13,8 +13,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["codes", "constants_read", "function_of", "globals_of", "is_installed", "module_of"]
-
 _CONSTANTS = (bool, int, float, complex, str, bytes, np.generic)
 
 

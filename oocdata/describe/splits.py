@@ -30,8 +30,6 @@ from oocdata.errors import (
 )
 from oocdata.index import as_flag, as_path
 
-__all__ = ["load_split", "save_split"]
-
 FORMAT = 3
 """Version of the form of the file."""
 

@@ -10,11 +10,6 @@ import numpy as np
 from oocdata.engines.source import Annotations, Source, Storage
 from oocdata.errors import MismatchedPartsError
 
-__all__ = [
-    "check_same_columns", "check_same_packing", "check_same_shape", "common_annotations",
-    "common_names", "different_columns", "joined_changes",
-]  # fmt: skip
-
 
 def check_same_shape(
     parts: Sequence[tuple[tuple[int, ...], np.dtype[Any], str | None, str | None]], axis: int

@@ -11,8 +11,6 @@ from functools import partial
 from glob import escape, glob
 from typing import IO
 
-__all__ = ["EXCHANGE", "NO_REPLACE", "atomic_file", "rename_flagged", "sync_file"]
-
 NO_REPLACE, EXCHANGE = 1, 2
 """Flags of `rename_flagged`: fail if the name is taken; exchange two files or folders."""
 

@@ -8,8 +8,6 @@ from oocdata.engines.source import Storage
 from oocdata.errors import ArgumentError, location_text
 from oocdata.index import as_axes
 
-__all__ = ["axis_numbers"]
-
 
 def axis_numbers(
     axis: int | str | Sequence[int | str] | None, ndim: int, storage: Storage

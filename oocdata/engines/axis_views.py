@@ -19,8 +19,6 @@ from oocdata.engines.source import Boxes, Source, Storage, WithStorage
 from oocdata.index import Selection, take
 from oocdata.threads import cached_property
 
-__all__ = ["AxisMap", "AxisView"]
-
 _SCRATCH_BYTES = 1 << 20
 
 AxisMap: TypeAlias = tuple[int, Selection] | tuple[None, int]

@@ -41,8 +41,6 @@ from oocdata.engines.strided import Strided
 from oocdata.engines.wrapped import Relabelled, SourceChunks
 from oocdata.memory import cache_share
 
-__all__ = ["CachedRows", "as_one", "blocked"]
-
 _SHORT = 4096
 """Bytes of a run up to which a read request costs more than an additional copy."""
 

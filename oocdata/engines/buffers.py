@@ -30,17 +30,6 @@ from numpy.typing import DTypeLike, NDArray
 
 from oocdata.memory import account, batch_share
 
-__all__ = [
-    "ALIGNMENT",
-    "Pool",
-    "advise",
-    "empty",
-    "empty_parts",
-    "reserve",
-    "side_by_side",
-    "trim",
-]
-
 ALIGNMENT = 64
 """Alignment in bytes that TensorFlow requires to use memory without a copy."""
 

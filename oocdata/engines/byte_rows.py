@@ -35,11 +35,6 @@ from oocdata.engines.source import Source, Storage, WithStorage
 from oocdata.engines.strided import Strided
 from oocdata.errors import SourceError
 
-__all__ = [
-    "OBJECT_BYTES", "TRIM_BLOCK", "ByteRows", "Frame", "Framing", "largest_rows", "size_counts",
-    "sliced",
-]  # fmt: skip
-
 _PIECE = 4 << 20
 """Bytes that are read at a time, unless a row is larger."""
 

@@ -30,8 +30,6 @@ from oocdata.engines.slots import SCRATCH_FACTOR, Decode, Pin, Slots
 from oocdata.index import distinct
 from oocdata.memory import account, cache_share
 
-__all__ = ["MANY_TIMES", "ArrayCache", "Cache", "cache"]
-
 _UNCACHED_BYTES = 256 << 10
 """Bytes from which on a chunk may be decoded past the cache: copying it costs more than a call."""
 

@@ -30,8 +30,6 @@ from oocdata.engines.source import Storage
 from oocdata.errors import SourceError, UnknownFormatError
 from oocdata.threads import cores
 
-__all__ = ["ChunkReader", "Chunked"]
-
 _MOST_CHUNKS = 1 << 52
 
 

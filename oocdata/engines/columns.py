@@ -20,11 +20,6 @@ from oocdata.engines.wrapped import Wrapped
 from oocdata.errors import ArgumentError
 from oocdata.threads import cached_property
 
-__all__ = [
-    "Columns", "is_sparse", "join_entries", "joined_names", "matrices_of",
-    "read_entries", "select_columns",
-]  # fmt: skip
-
 ColumnNames: TypeAlias = Callable[[], NDArray[Any] | None]
 
 

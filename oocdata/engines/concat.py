@@ -28,8 +28,6 @@ from oocdata.engines.source import Annotations, Boxes, Source, Storage, WithStor
 from oocdata.errors import SourceError
 from oocdata.threads import cached_property
 
-__all__ = ["Concat", "PartTable", "concatenate", "flatten"]
-
 _FEW_CROSSING = 8
 """Boxes that cross parts are few if there are at most one in this many others. To leave out their
 places, all others are copied once more: epochs of windows of 8 rows of 256 bytes or 4 KB of 40 gzip

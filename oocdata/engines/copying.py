@@ -14,10 +14,6 @@ from oocdata.box import Extent, Ints
 from oocdata.engines.buffers import empty
 from oocdata.engines.source import Source
 
-__all__ = [
-    "all_values", "blocks", "copy_boxes", "copy_reordered", "read_all", "read_through", "read_to",
-]  # fmt: skip
-
 _SCRATCH_BYTES = 4 << 20
 
 _BLOCK_BYTES = 256 << 10

@@ -20,8 +20,6 @@ from oocdata.engines.wrapped import Wrapped
 from oocdata.errors import SourceError
 from oocdata.threads import cached_property
 
-__all__ = ["Dates", "Decoded", "Packing"]
-
 _PIECE_BYTES = 4 << 20
 """Packed bytes read at a time: enough for several chunks, which are decoded in parallel."""
 

@@ -16,8 +16,6 @@ from typing import TypeVar
 from oocdata.memory import scratch_share
 from oocdata.threads import Threads, cores, holds_hdf5
 
-__all__ = ["in_decoding_thread", "must_not_wait", "run_tasks", "scratch"]
-
 Made = TypeVar("Made")
 
 

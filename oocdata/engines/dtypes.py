@@ -14,11 +14,6 @@ from numpy.typing import DTypeLike
 
 from oocdata.errors import UnsupportedDtypeError
 
-__all__ = [
-    "can_hold", "check_dtype", "check_stored", "described_dtype", "dtype_text", "is_small_float",
-    "named_dtype", "unit_of",
-]  # fmt: skip
-
 _SMALL_FLOATS = ("bfloat16", "float8_e4m3fn")
 """Without float8_e5m2, whose type string NumPy writes but can't read, in arrays and in files."""
 

@@ -25,8 +25,6 @@ from oocdata.engines.wrapped import Relabelled
 from oocdata.errors import MissingKeyError
 from oocdata.threads import cached_property
 
-__all__ = ["Field", "field_of"]
-
 _SCRATCH_BYTES = 4 << 20
 
 

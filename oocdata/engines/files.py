@@ -20,11 +20,6 @@ from oocdata.engines.prefetch import Fetch
 from oocdata.engines.runs import UnfinishedError, read_runs
 from oocdata.errors import MissingFileError, SourceError, TruncatedFileError
 
-__all__ = [
-    "Descriptor", "File", "FileVersion", "OpenFile", "Readable", "Version", "read_whole",
-    "version_number",
-]  # fmt: skip
-
 _READING = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
 
 

@@ -23,8 +23,6 @@ from oocdata.engines.copying import blocks
 from oocdata.engines.source import Source
 from oocdata.threads import cached_property
 
-__all__ = ["Interleaved"]
-
 _PIECE_BYTES = 1 << 20
 """Bytes of components that are read at a time. Compared with reading each component alone, The
 Well's 8 channels of 4 fields take 1 / 1.6 of the processor time by NumPy iteration, 1 / 1.5 through

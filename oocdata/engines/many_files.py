@@ -27,8 +27,6 @@ from oocdata.errors import SourceError
 from oocdata.index import distinct
 from oocdata.threads import cached_property
 
-__all__ = ["UniformChunks", "UniformFiles", "read_files", "readers_of_several", "similar"]
-
 _MOST_PADDED = 1.25
 """Chunks of different lengths share slots that are at most this many times as long on average."""
 

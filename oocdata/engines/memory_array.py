@@ -16,8 +16,6 @@ from oocdata.engines.files import Descriptor, FileVersion
 from oocdata.engines.ragged import as_items, copy_runs
 from oocdata.engines.source import Storage, WithStorage
 
-__all__ = ["MemoryArray", "Numbers"]
-
 _SCRATCH_BYTES = 1 << 20
 _STORAGE = Storage(
     format="array in memory",

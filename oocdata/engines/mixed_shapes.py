@@ -32,8 +32,6 @@ from oocdata.engines.wrapped import Wrapped
 from oocdata.errors import ArgumentError
 from oocdata.threads import cached_property
 
-__all__ = ["PaddedArray", "PaddingMask", "RaggedPart", "join_parts", "padded_axes"]
-
 
 def join_parts(
     sources: Sequence[Source],

@@ -23,8 +23,6 @@ from oocdata.errors import ArgumentError, SourceError
 from oocdata.index import is_masked
 from oocdata.threads import fork_safe
 
-__all__ = ["RowReader", "Sliced", "regular_chunks"]
-
 _MOST_BYTES = 8 << 20
 """Bytes of adjacent boxes that are read by one slice, at most."""
 

@@ -18,8 +18,6 @@ from oocdata.engines.source import Boxes, Source, Storage, WithStorage
 from oocdata.errors import ArgumentError
 from oocdata.threads import cached_property
 
-__all__ = ["DerivedRows", "PaddedRows", "RowLengths", "RowMask", "padding_value"]
-
 _PIECE = 4 << 20
 """Bytes that are read and padded at a time, unless a row is larger."""
 

@@ -17,8 +17,6 @@ from oocdata.engines.source import Keyed
 from oocdata.errors import SourceError
 from oocdata.threads import cached_property
 
-__all__ = ["JoinedParts", "RowOffsets"]
-
 
 @dataclass(frozen=True, eq=False)
 class JoinedParts(Keyed):

@@ -15,8 +15,6 @@ from oocdata.box import Extent, Ints
 if TYPE_CHECKING:
     from oocdata.engines.strided import ChunkOffsets
 
-__all__ = ["Plan", "plan_box"]
-
 _HOLE = 512
 """Holes between two runs, in bytes, that cost less to read over than another request, however short
 the runs: one of 10 channels of 4 bytes takes 1 / 80 of the processor's time by NumPy iteration."""

@@ -23,8 +23,6 @@ from oocdata.box import Ints
 if TYPE_CHECKING:
     from oocdata.engines.cache import ArrayCache
 
-__all__ = ["PlannedCache", "current_plan", "missing_chunks"]
-
 
 class PlannedCache:
     """The chunks that will be cached, within a budget in bytes: least recently used go first.

@@ -13,18 +13,6 @@ from typing import Any, NamedTuple, Protocol
 
 from oocdata.box import Extent, Ints
 
-__all__ = [
-    "GAP",
-    "Cost",
-    "Fetch",
-    "Link",
-    "RemoteFile",
-    "by_file",
-    "cost_of",
-    "fetches",
-    "prefetched",
-]
-
 GAP = 32 << 10
 """Largest gap, in bytes, between two ranges that is cheaper to fetch than a second request."""
 

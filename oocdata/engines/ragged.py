@@ -19,21 +19,6 @@ from oocdata.engines.buffers import empty
 from oocdata.engines.source import Boxes, Source
 from oocdata.errors import SourceError
 
-__all__ = [
-    "Runs",
-    "affected_rows",
-    "as_items",
-    "boxes_of_runs",
-    "copy_runs",
-    "cut_runs",
-    "read_bounds",
-    "read_ragged",
-    "row_batches",
-    "run_boxes",
-    "run_positions",
-    "scatter_runs",
-]  # fmt: skip
-
 Runs: TypeAlias = tuple[Source, Ints, Ints]
 """A source, and the starts and lengths of runs along its axis 0."""
 

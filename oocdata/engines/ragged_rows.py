@@ -22,10 +22,6 @@ from oocdata.engines.source import Boxes, Source, Storage, WithStorage
 from oocdata.errors import ArgumentError, SourceError
 from oocdata.threads import cached_property
 
-__all__ = [
-    "LocatedRows", "RaggedRows", "RaggedSource", "inner_shape", "is_ragged", "locate",
-]  # fmt: skip
-
 
 class RaggedSource(ABC):
     """A source of rows of unequal length."""

@@ -29,8 +29,6 @@ from numpy.typing import NDArray
 
 from oocdata.box import Ints
 
-__all__ = ["read_many"]
-
 _SETUP, _ENTER = 425, 426  # system calls, the same on every architecture
 _READ, _GET_EVENTS, _SINGLE_MMAP = 22, 1, 1
 _ENTRIES_OFFSET = 0x10000000

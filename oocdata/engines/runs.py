@@ -16,8 +16,6 @@ import numpy as np
 from oocdata.box import Ints
 from oocdata.engines.ring import read_many
 
-__all__ = ["UnfinishedError", "announce", "join", "read_runs", "write_memory"]
-
 _MANY = 8
 """Number of runs from which one io_uring call is faster than single reads."""
 

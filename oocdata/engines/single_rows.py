@@ -22,8 +22,6 @@ from oocdata.engines.strided import Strided
 from oocdata.engines.wrapped import Relabelled
 from oocdata.errors import ArgumentError, SourceError
 
-__all__ = ["single_row"]
-
 
 def single_row(source: Source) -> Source:
     """Return an array with an axis of length 1 before its own.

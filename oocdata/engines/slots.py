@@ -26,8 +26,6 @@ from oocdata.memory import scratch_share
 if TYPE_CHECKING:
     from oocdata.engines.cache import Cache
 
-__all__ = ["SCRATCH_FACTOR", "TASK_BYTES", "Decode", "Pin", "Slots", "decode_groups"]
-
 Decode: TypeAlias = Callable[[list[int], list[int], NDArray[np.uint8]], None]
 """Function that decodes chunks, given their numbers, into slots of a memory."""
 

@@ -29,11 +29,6 @@ from oocdata.box import Extent, Ints
 if TYPE_CHECKING:
     from oocdata.engines.files import Version
 
-__all__ = [
-    "Annotations", "Boxes", "Keyed", "RowSource", "Source", "Storage", "WithStorage",
-    "stored_boxes", "stored_sources",
-]  # fmt: skip
-
 
 @dataclass(frozen=True, slots=True)
 class Annotations:

@@ -23,8 +23,6 @@ from oocdata.engines.source import Boxes, Source, Storage, WithStorage
 from oocdata.errors import SourceError
 from oocdata.threads import cached_property
 
-__all__ = ["Entries", "SparseBoxes", "SparseRows"]
-
 _ENTRIES = 1 << 18
 """Numbers that are read at a time to fill dense rows or to select columns: few, because of what is
 computed of them, and so that it is still in the processor's cache when it is used. All at once, 500

@@ -30,8 +30,6 @@ from oocdata.engines.runs import UnfinishedError
 from oocdata.engines.source import Storage, WithStorage
 from oocdata.errors import SourceError, TruncatedFileError
 
-__all__ = ["ChunkOffsets", "Strided", "contiguous_strides"]
-
 
 class ChunkOffsets(Protocol):
     """Byte offsets of an array's chunks in a file, each stored uncompressed and in C order."""

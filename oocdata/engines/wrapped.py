@@ -13,8 +13,6 @@ from oocdata.box import Extent, Ints
 from oocdata.engines.prefetch import Fetch, fetches
 from oocdata.engines.source import Boxes, Keyed, Source, Storage
 
-__all__ = ["Relabelled", "SourceChunks", "Wrapped"]
-
 
 @dataclass(frozen=True, eq=False)
 class Wrapped:

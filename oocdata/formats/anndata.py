@@ -26,8 +26,6 @@ from oocdata.formats.dimensions import as_text
 if TYPE_CHECKING:
     from oocdata.formats.tree import Tree
 
-__all__ = ["Group", "column_names", "merge_groups", "open_group"]
-
 _MEMBERS = {"csr_matrix": "indptr", "categorical": "codes"}
 """Encodings of groups that are opened as one array, with an array that such a group contains."""
 

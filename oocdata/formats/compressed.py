@@ -20,8 +20,6 @@ from oocdata.engines.files import FileVersion
 from oocdata.errors import DamagedChunkError, TruncatedFileError, UnknownFormatError, error_location
 from oocdata.formats.sidecar import open_sidecar
 
-__all__ = ["head_of", "is_gzip", "unchanging", "unpacked"]
-
 _BLOCK = 1 << 20
 
 _SIGNATURE = re.compile(

@@ -15,18 +15,6 @@ import numpy as np
 if TYPE_CHECKING:
     from oocdata.formats.tree import Array
 
-__all__ = [
-    "PACKING",
-    "SCALED",
-    "TIME",
-    "VALID",
-    "as_text",
-    "data_variables",
-    "decoding_hint",
-    "is_time",
-    "packing",
-]
-
 SCALED = ("scale_factor", "add_offset", "_Unsigned")
 """Attributes that describe packed numbers (CF conventions, 8.1; NetCDF Users Guide)."""
 

@@ -14,8 +14,6 @@ from oocdata.engines.source import Storage
 from oocdata.errors import UnknownFormatError
 from oocdata.formats.offsets import open_rows
 
-__all__ = ["TEXT_ENDS", "open_lines", "without_ends"]
-
 TEXT_ENDS = (".txt", ".text", ".csv", ".tsv", ".jsonl", ".ndjson", ".log")
 """Endings of the names of text files."""
 

@@ -36,10 +36,6 @@ from oocdata.errors import ManifestError, MissingFileError, UnsupportedDtypeErro
 from oocdata.formats.npz import NpzTree
 from oocdata.index import as_count
 
-__all__ = [
-    "CHECKSUM", "FORMAT", "Manifest", "RowChecksums", "checksums_of", "manifest_path", "unit_rows",
-]  # fmt: skip
-
 CHECKSUM = "xxh3-64"
 
 _UNIT_BYTES = 512

@@ -23,8 +23,6 @@ from oocdata.engines.wrapped import SourceChunks
 from oocdata.errors import UnknownFormatError, UnsupportedDtypeError
 from oocdata.index import is_masked
 
-__all__ = ["open_array", "open_object", "slices_of"]
-
 
 def open_array(array: NDArray[Any], *, axis: int | str = 0) -> Source:
     """Open an ndarray; a ``numpy.memmap`` is read from its file."""

@@ -8,8 +8,6 @@ from oocdata.engines.copying import all_values
 from oocdata.errors import UnsupportedDtypeError
 from oocdata.formats.opening import open_source
 
-__all__ = ["read_names"]
-
 
 def read_names(path: str | os.PathLike[str], key: str) -> list[str]:
     """Read a small dataset of texts, such as the ``mask/train`` of a robomimic file.

@@ -33,8 +33,6 @@ from oocdata.errors import (
 from oocdata.formats.paths import file_of, open_stream, store_error_in, version_of
 from oocdata.index import as_count
 
-__all__ = ["as_fields", "open_contiguous", "open_npy", "open_raw", "read_header"]
-
 _LONGEST_HEADER = 10_000
 """Bytes of a header that NumPy parses by default (``max_header_size``)."""
 

@@ -17,8 +17,6 @@ from oocdata.formats.npy import open_contiguous, open_npy, read_header
 from oocdata.formats.paths import open_stream, store_error_in
 from oocdata.formats.tree import Array, Tree
 
-__all__ = ["NpzTree"]
-
 _ZIP_METHODS = {8: "deflate", 12: "bzip2", 14: "lzma", 93: "zstd"}
 
 

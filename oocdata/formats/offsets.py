@@ -24,8 +24,6 @@ from oocdata.formats.compressed import is_gzip, unchanging, unpacked
 from oocdata.formats.npy import open_raw
 from oocdata.formats.sidecar import open_sidecar
 
-__all__ = ["Scan", "open_rows", "read_offsets", "write_offsets"]
-
 Scan = Callable[[IO[bytes]], Iterator[Ints]]
 """Yields the ascending offsets of an open file's rows in arrays, and at last the end of the last
 row."""

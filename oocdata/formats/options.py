@@ -16,8 +16,6 @@ from oocdata.index import as_flag
 if TYPE_CHECKING:
     from oocdata.formats.pictures import Pictures
 
-__all__ = ["Options", "refuse_arguments"]
-
 _APPLIES_TO = {
     "format": "files of text only",
     "missing": "chunks in HDF5 or Zarr only",

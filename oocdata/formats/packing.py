@@ -21,8 +21,6 @@ from oocdata.errors import UnsupportedDtypeError, error_location
 from oocdata.formats.dimensions import PACKING, SCALED, TIME, VALID, as_text, is_time, packing
 from oocdata.formats.times import dates_of
 
-__all__ = ["decoded", "packing_of"]
-
 
 def decoded(source: Source, units: Mapping[str, Any] | None = None) -> Source:
     """Return a source that decodes packed numbers to floats or bools, and times to dates.

@@ -14,16 +14,6 @@ from oocdata.errors import SourceError
 if TYPE_CHECKING:
     from oocdata.stores.files import StoredFile
 
-__all__ = [
-    "absolute",
-    "file_of",
-    "is_url",
-    "open_stream",
-    "store_error_in",
-    "stored_file",
-    "version_of",
-]
-
 
 def is_url(path: str) -> bool:
     """Return whether a path is the URL of an object in a store; ``file://`` counts as a path.

@@ -13,11 +13,6 @@ from typing import Any, Literal, TypeAlias
 from oocdata.errors import ArgumentError
 from oocdata.index import is_iterable
 
-__all__ = [
-    "Axis", "Key", "Missing", "checked_keys", "children_by_group", "common_ending",
-    "expand_pattern", "is_pattern", "key_label", "natural_key", "numbered_groups",
-]  # fmt: skip
-
 _FEWEST_MERGED = 4
 """Arrays of numbered groups are named by a pattern from this count on."""
 

@@ -16,8 +16,6 @@ from typing import IO, Literal, TypeAlias
 from oocdata.errors import MissingFileError, SourceError, UnknownFormatError
 from oocdata.formats.paths import is_url, open_stream, store_error_in
 
-__all__ = ["Format", "format_of", "is_folder", "picture_format"]
-
 Format: TypeAlias = Literal["npy", "npz", "hdf5", "zarr", "text", "tfrecord", "picture"]
 
 _HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"

@@ -17,8 +17,6 @@ from oocdata.engines.atomic import atomic_file
 from oocdata.engines.files import FileVersion
 from oocdata.errors import SourceError
 
-__all__ = ["open_sidecar"]
-
 Result = TypeVar("Result")
 
 

@@ -20,8 +20,6 @@ from oocdata.engines.source import Storage
 from oocdata.errors import DamagedChunkError, TruncatedFileError
 from oocdata.formats.offsets import open_rows
 
-__all__ = ["is_tfrecord", "open_tfrecord"]
-
 _HEAD, _TAIL = 12, 4
 
 _RECORDS = 1 << 16

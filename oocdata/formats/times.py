@@ -16,8 +16,6 @@ from oocdata.engines.decoded import Dates, Packing
 from oocdata.errors import UnsupportedDtypeError
 from oocdata.formats.dimensions import as_text
 
-__all__ = ["dates_of"]
-
 _UNITS = {
     "nanosecond nanoseconds": 1,
     "microsecond microseconds microsec microsecs": 10**3,

@@ -40,8 +40,6 @@ from oocdata.formats.patterns import (
 )
 from oocdata.threads import cached_property
 
-__all__ = ["Array", "Tree", "absolute_name", "quoted"]
-
 _NUMBERS = "biufc"
 
 

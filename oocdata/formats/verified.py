@@ -18,8 +18,6 @@ from oocdata.errors import ArgumentError, ChecksumError, ManifestError, error_lo
 from oocdata.formats.manifest import Manifest, checksums_of, manifest_path
 from oocdata.formats.paths import is_url
 
-__all__ = ["Verified", "manifest_of", "verified"]
-
 _SCRATCH_BYTES = 1 << 20
 
 

@@ -6,8 +6,6 @@ import socket
 
 from oocdata.errors import ArgumentError, ServiceError
 
-__all__ = ["dispatcher_address", "split_address"]
-
 _SECONDS_TO_ANSWER = 5
 
 

@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     from oocdata.loader import Loader
     from oocdata.stream import Stream
 
-__all__ = [
-    "checked_start", "composed_arrays", "composed_specs", "stack_batches",
-    "tensor_dtype", "without_aliases",
-]  # fmt: skip
-
 
 def tensor_dtype(dtype: np.dtype[Any]) -> str:
     """Return TensorFlow's name of a dtype.

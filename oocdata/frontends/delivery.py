@@ -22,8 +22,6 @@ from oocdata.box import Ints
 from oocdata.errors import WorkerError
 from oocdata.runs import Pass
 
-__all__ = ["ATTEMPTS", "Delivery", "parts_of"]
-
 ATTEMPTS = 8
 """Number of times that missing steps are requested."""
 

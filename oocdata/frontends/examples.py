@@ -24,8 +24,6 @@ from oocdata.index import as_count, as_flag
 with needed("`parse` needs TensorFlow", "tensorflow"):
     import tensorflow as tf
 
-__all__ = ["Feature", "ParseExamples", "parse"]
-
 _DTYPES = tf.int64, tf.float32, tf.string
 
 

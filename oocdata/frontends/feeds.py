@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from oocdata.loader import Loader
     from oocdata.stream import Stream
 
-__all__ = ["BEGINNING", "Feed", "add", "call", "forget", "read"]
-
 _Result = TypeVar("_Result")
 
 BEGINNING = -1

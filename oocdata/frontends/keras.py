@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from oocdata.loader import Loader
     from oocdata.stream import Generated, Stream
 
-__all__ = ["Batches", "StreamBatches"]
-
 
 class _OrderedBatches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no types
     """Batches that one thread requests in order; they are read ahead here, not by Keras's pool."""

@@ -22,8 +22,6 @@ import threading
 from collections.abc import Hashable
 from typing import Any
 
-__all__ = ["error_for_tensorflow", "forget_originals"]
-
 _MOST = 16
 """Most exceptions kept: the traceback of a failed read that nobody consumes keeps its arrays
 alive."""

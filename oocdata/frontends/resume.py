@@ -35,8 +35,6 @@ with needed("`Resume` needs Keras", "keras"):
 if TYPE_CHECKING:
     import tensorflow as tf
 
-__all__ = ["Resume"]
-
 _EPOCH_IS_OVER = object()
 """A true value for ``model.stop_training``, which can be told from values that other callbacks
 set."""

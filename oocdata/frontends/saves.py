@@ -22,11 +22,6 @@ from oocdata.engines.atomic import atomic_file
 from oocdata.engines.dtypes import named_dtype
 from oocdata.errors import RestoreError
 
-__all__ = [
-    "Save", "Values", "assign", "assign_rates", "has_missing_variables", "read_save",
-    "saves_in", "values_of", "write_save",
-]  # fmt: skip
-
 _FORMAT = "oocdata save 3"
 _KEPT = 2
 _NAME = re.compile(r"save-(\d{6})-(\d{9})\.npz")

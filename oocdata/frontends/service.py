@@ -43,8 +43,6 @@ from oocdata.threads import silent
 if TYPE_CHECKING:
     from oocdata.loader import Loader
 
-__all__ = ["steps_per_part", "to_service"]
-
 _REFRESH_MILLISECONDS = 100
 """How often a trainer asks the dispatcher for its workers. TensorFlow's default, a second, delays
 every epoch."""

@@ -31,8 +31,6 @@ from oocdata.frontends.shutdown import calls
 from oocdata.loader import Loader
 from oocdata.runs import Run
 
-__all__ = ["READ", "TICK", "Readers", "register", "serve"]
-
 READ = "oocdata.read.3"
 """Name by which graphs read a run. Its number changes with the arguments or results."""
 

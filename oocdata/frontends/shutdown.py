@@ -7,8 +7,6 @@ import threading
 
 from oocdata.errors import DatasetGoneError
 
-__all__ = ["calls"]
-
 
 class Calls:
     """Counter of calls into Python, which refuses new ones once the interpreter is exiting.

@@ -47,18 +47,6 @@ if TYPE_CHECKING:
     from oocdata.loader import Loader
     from oocdata.stream import Stream
 
-__all__ = [
-    "bounded_options",
-    "dataset_of_passes",
-    "forget_after",
-    "passes",
-    "stream_to_tf",
-    "to_tf",
-    "with_cardinality",
-    "without_autograph",
-    "without_autotuning",
-]
-
 atexit.register(calls.close)  # after importing TensorFlow, so that it runs before its exit hooks
 
 _POSITION_SHAPE = (4,)

@@ -20,8 +20,6 @@ from oocdata.index import as_count
 from oocdata.order.order import EpochOrder, IndexedOrder
 from oocdata.order.permutation import derive_keys, epoch_key, forward
 
-__all__ = ["MOST_LANES", "BlockShuffle", "RegularVisits", "TableVisits"]
-
 MOST_LANES = 64
 """Maximum number of lanes."""
 

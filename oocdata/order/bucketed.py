@@ -16,8 +16,6 @@ from oocdata.box import Ints, groups_of
 from oocdata.order.order import EpochOrder, IndexedOrder, Order, epoch_order_of
 from oocdata.order.permutation import epoch_key, forward
 
-__all__ = ["Bucketed"]
-
 
 @dataclass(frozen=True, eq=False)
 class Bucketed(IndexedOrder):

@@ -12,8 +12,6 @@ from oocdata.index import as_count, as_flag, as_lengths
 from oocdata.order.order import EpochOrder, IndexedOrder
 from oocdata.order.permutation import epoch_key, forward
 
-__all__ = ["Interleave"]
-
 
 @dataclass(frozen=True, eq=False)
 class Interleave(IndexedOrder):

@@ -23,8 +23,6 @@ from oocdata.blocks import AnyBlocks
 from oocdata.box import Ints
 from oocdata.order.order import Shuffle
 
-__all__ = ["Mixing", "batch_entropy", "full_shuffle_entropy", "mixing"]
-
 # Batches of an epoch that are measured: maximum, minimum, and maximum of their positions.
 _MOST_BATCHES = 32
 _FEWEST_BATCHES = 2

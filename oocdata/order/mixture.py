@@ -31,8 +31,6 @@ from oocdata.order.block import BlockShuffle
 from oocdata.order.order import EpochOrder, IndexedOrder, Order, epoch_order_of, order_with_lanes
 from oocdata.threads import cached_property
 
-__all__ = ["MOST", "Mixture", "Shares"]
-
 MemberEpochs: TypeAlias = Callable[[int, int], tuple[Ints | None, EpochOrder]]
 """Function of a member and an epoch of its own; see `Mixture._member_epoch`."""
 

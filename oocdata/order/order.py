@@ -24,11 +24,6 @@ from oocdata.errors import ArgumentError
 from oocdata.index import as_count, as_whole
 from oocdata.order.permutation import epoch_key, forward
 
-__all__ = [
-    "EpochOrder", "IndexedOrder", "Order", "Sequential", "Shuffle", "epoch_order_of", "length_of",
-    "order_with_lanes",
-]  # fmt: skip
-
 _MOST = 2**61
 """Sums of a count and two blocks fit in 64 bits, and bases of `permutation` in 32."""
 

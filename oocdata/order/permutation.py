@@ -32,8 +32,6 @@ from numpy.typing import NDArray
 
 from oocdata.box import Ints
 
-__all__ = ["derive_keys", "epoch_key", "forward", "rounds_for"]
-
 Keys: TypeAlias = NDArray[np.uint64]
 
 # Three temporaries of this many integers fit in the processor's second-level cache.

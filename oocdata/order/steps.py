@@ -13,8 +13,6 @@ from oocdata.box import Ints
 from oocdata.order.order import EpochOrder, Order, epoch_order_of, length_of, order_with_lanes
 from oocdata.threads import cached_property, fork_safe
 
-__all__ = ["Steps"]
-
 _STRETCH = 32768
 """Positions computed at once. An order takes some seventy array operations, whether on thirty or
 thousands of integers, and each waits for the GIL. So the stretch around a step is computed once,

@@ -31,8 +31,6 @@ from oocdata.order.order import EpochOrder, IndexedOrder, Order, Shuffle, epoch_
 from oocdata.order.permutation import epoch_key
 from oocdata.stretches import sorted_positions, stretches
 
-__all__ = ["Weighted", "cumulated"]
-
 _BITS, _FEWEST_BITS = 40, 8
 """Bits of the sum, and of a draw at least: rounding a float64 sum has an error below a unit."""
 

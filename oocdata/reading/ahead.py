@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from oocdata.reading.workers.pool import WorkerPool
     from oocdata.stream import Stream
 
-__all__ = ["ReadAhead", "Reader", "read_ahead"]
-
 _Idle: TypeAlias = "tuple[WorkerPool, Sequence[Callable[[], object]]]"
 """A pool, and the functions that wait for its unread runs."""
 

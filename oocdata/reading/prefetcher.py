@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from oocdata.loader import Loader
     from oocdata.runs import Pass
 
-__all__ = ["Prefetcher"]
-
 _FARTHEST = 64
 """Most runs requested beyond the one being read; small runs alone would never fill a link."""
 

@@ -24,8 +24,6 @@ from oocdata.stores.answers import to_source_error
 from oocdata.stores.user_stores import FsspecClient, is_user_store, user_store_client
 from oocdata.threads import Threads, in_order
 
-__all__ = ["Address", "client", "list_names", "matching", "obstore"]
-
 _MAGIC = re.compile(r"[*[]")
 
 _LISTINGS = 32

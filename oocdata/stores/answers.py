@@ -8,18 +8,6 @@ from typing import Any
 
 from oocdata.errors import MissingFileError, SourceError
 
-__all__ = [
-    "CHANGED",
-    "FIRST_TRIES",
-    "TRIES",
-    "Answer",
-    "ForbiddenError",
-    "IncompleteAnswerError",
-    "is_temporary",
-    "is_unanswered",
-    "to_source_error",
-]  # fmt: skip
-
 TRIES = 8
 """Largest number of requests for one answer."""
 

@@ -20,8 +20,6 @@ from oocdata.errors import SourceError
 if TYPE_CHECKING:
     from oocdata.stores.folder import CacheFolder
 
-__all__ = ["SECONDS_A_USE", "Blob"]
-
 SECONDS_A_USE = 60.0
 """Least seconds between two updates of a file's time of last use."""
 

@@ -12,17 +12,6 @@ from oocdata.stores.versions import ObjectVersion
 if TYPE_CHECKING:
     from oocdata.stores.files import StoredFile
 
-__all__ = [
-    "BEGINNING",
-    "BLOCK",
-    "CACHE_BYTES",
-    "ObjectStream",
-    "cache_piece",
-    "cached_block_count",
-    "cached_piece",
-    "forget",
-]  # fmt: skip
-
 BLOCK = 256 << 10
 """Bytes of metadata that are fetched at a time. A connection that has been in use sends so much in
 less than a round trip."""

@@ -21,8 +21,6 @@ from typing import Any, Generic, TypeVar
 from oocdata.memory import scratch_share
 from oocdata.threads import fork_safe
 
-__all__ = ["AnswerBudget", "Request"]
-
 Result = TypeVar("Result")
 
 _OBJECT_BYTES = 4 << 10

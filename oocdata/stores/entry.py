@@ -33,8 +33,6 @@ from oocdata.stores.pieces import Pieces, ranges_of
 if TYPE_CHECKING:
     from oocdata.stores.folder import CacheFolder
 
-__all__ = ["Entry", "page_checksums"]
-
 _PAGES_AT_ONCE = 256
 """Pages read at a time to compare them with their checksums."""
 

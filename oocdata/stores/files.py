@@ -32,8 +32,6 @@ from oocdata.stores.versions import ObjectVersion, request_once
 if TYPE_CHECKING:
     from oocdata.stores.entry import Entry
 
-__all__ = ["StoredFile", "file_of_version"]
-
 
 class StoredFile(SharedRequests):
     """One version of an object in a store; picklable, and shared by all its readers.

@@ -36,8 +36,6 @@ from oocdata.stores.blob import SECONDS_A_USE
 from oocdata.stores.entry import Entry
 from oocdata.threads import fork_safe
 
-__all__ = ["CacheFolder"]
-
 _SETTINGS = "oocdata-cache.json"
 _FORM = 1
 

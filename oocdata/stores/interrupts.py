@@ -15,8 +15,6 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["Interrupts"]
-
 _SECONDS = 1.0
 """Seconds that a task lasts before Ctrl-C is looked for: as long as stores answer, no handler of
 the process is changed."""

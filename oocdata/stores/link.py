@@ -44,8 +44,6 @@ from oocdata.threads import fork_safe
 if TYPE_CHECKING:
     from oocdata.stores.address import Address
 
-__all__ = ["ANSWERED", "REQUESTS", "Link", "Traffic", "link"]
-
 Result = TypeVar("Result")
 
 REQUESTS = 64

@@ -24,8 +24,6 @@ from oocdata.stores.pieces import Pieces
 from oocdata.stores.requests import Ranges, SharedRequests, runs_of
 from oocdata.stores.versions import version_number
 
-__all__ = ["ObjectVersions", "StoredObjects"]
-
 
 class ObjectVersions(Protocol):
     """The versions of numbered objects."""

@@ -12,8 +12,6 @@ from oocdata.engines.prefetch import GAP
 from oocdata.engines.ragged import run_positions
 from oocdata.memory import scratch_share
 
-__all__ = ["Pieces", "merge_runs", "ranges_of"]
-
 PART = 8 << 20
 """Bytes of a range; longer ones are fetched in parts, side by side."""
 

@@ -24,8 +24,6 @@ from oocdata.stores.link import Link, link
 from oocdata.stores.pieces import Pieces
 from oocdata.threads import fork_safe
 
-__all__ = ["RangeRequests", "Ranges", "SharedRequests", "runs_of"]
-
 Ranges = tuple[Ints, Ints]
 """Starts and stops of ascending ranges."""
 

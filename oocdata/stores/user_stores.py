@@ -15,14 +15,6 @@ from urllib.parse import quote
 from oocdata.errors import ArgumentError
 from oocdata.stores.answers import Answer
 
-__all__ = [
-    "FsspecClient",
-    "check_sendable",
-    "is_user_store",
-    "user_store_client",
-    "user_store_url",
-]
-
 _SCHEME = "store-"
 
 _stores: dict[int, tuple[Any, Any]] = {}

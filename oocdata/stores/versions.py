@@ -22,17 +22,6 @@ from oocdata.stores.folder import CacheFolder
 from oocdata.stores.link import link
 from oocdata.stores.user_stores import is_user_store
 
-__all__ = [
-    "ObjectVersion",
-    "cache_folder",
-    "fetch_small",
-    "request_once",
-    "request_small",
-    "shared_lookups",
-    "version_number",
-    "was_requested",
-]  # fmt: skip
-
 
 @dataclass(frozen=True, slots=True)
 class ObjectVersion:

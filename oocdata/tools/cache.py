@@ -12,8 +12,6 @@ from oocdata.stores.folder import CacheFolder
 from oocdata.tools.report import Report, fields_text, table
 from oocdata.writers.cache import WrittenCache, written_caches
 
-__all__ = ["Cache", "cache"]
-
 _ENVIRONMENT = "OOCDATA_CACHE"
 _MOST_LISTED = 20
 """Objects, and datasets, in the text."""

@@ -14,8 +14,6 @@ from typing import Any
 
 from oocdata.errors import ArgumentError, needed
 
-__all__ = ["check_picture", "import_tensorflow", "library", "matplotlib"]
-
 _SUFFIXES = (".png", ".jpg", ".jpeg", ".pdf", ".svg", ".gif", ".webp")
 
 

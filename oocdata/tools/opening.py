@@ -21,9 +21,6 @@ from oocdata.formats.opening import Axis, Missing, files_matching, local_path
 from oocdata.formats.patterns import Key, key_label
 from oocdata.formats.pictures import Pictures
 
-__all__ = ["OpenArguments", "Opening", "describe_rows"]
-
-
 _NUMBERS = "biufc"
 
 

@@ -24,8 +24,6 @@ from oocdata.memory import batch_share
 from oocdata.threads import Threads, cores, in_order
 from oocdata.tools.report import progress as bar
 
-__all__ = ["Block", "block_sizes", "chunk_rows", "each_block", "read_rows", "spec_of_one_array"]
-
 BLOCK_BYTES = 8 << 20
 """Size of a block; larger blocks are no faster."""
 

@@ -15,11 +15,6 @@ import numpy as np
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = [
-    "Report", "counted", "fields_text", "labelled", "plain", "progress", "rows_text", "table",
-    "wrapped",
-]  # fmt: skip
-
 
 def wrapped(text: str, first: str = "", rest: str = "", width: int = 80) -> str:
     """Wrap a text at `width`; prefix the first line with `first`, the others with `rest`.

@@ -22,8 +22,6 @@ from oocdata.errors import ArgumentError, ServiceError
 from oocdata.frontends.address import dispatcher_address, split_address
 from oocdata.tools.libraries import import_tensorflow
 
-__all__ = ["dispatch", "free_port", "is_loopback", "only_loopback", "work"]
-
 _UNUSED_SECONDS = 120
 """An epoch without a trainer for this long is dropped, with the batches that workers made for it.
 All trainers that share it must have begun by then."""

@@ -42,8 +42,6 @@ from oocdata.writers.output import Output
 from oocdata.writers.placement import Placement
 from oocdata.writers.target import Target
 
-__all__ = ["WrittenCache", "cache", "written_caches"]
-
 _ABOUT = "cache.json"
 """Name of the file that says what a cache was made of."""
 

@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 from oocdata.errors import ArgumentError
 from oocdata.formats.codecs import codecs
 
-__all__ = ["NAMES", "NONE", "Codec", "Format", "as_codec", "compress", "encode_attribute"]
-
 Format: TypeAlias = Literal["npy", "hdf5", "zarr"]
 
 _LEVELS = {

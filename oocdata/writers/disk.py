@@ -25,11 +25,6 @@ if TYPE_CHECKING:
     from oocdata.writers.placement import Placement
     from oocdata.writers.upload import Upload
 
-__all__ = [
-    "NOTE_NAME", "PARTIAL", "Lock", "empty_folder", "move", "remove_folder", "sync_folders",
-    "write_errors", "write_json",
-]  # fmt: skip
-
 
 _OF_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, None)
 """Error numbers of a full disk; errors of HDF5 may have none."""

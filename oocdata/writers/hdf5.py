@@ -28,8 +28,6 @@ from oocdata.writers.disk import write_errors
 from oocdata.writers.storage import FlatStorage, Place, Storage, pad_chunk, units_of
 from oocdata.writers.target import Target
 
-__all__ = ["Hdf5Storage", "encode_chunk", "filters_of", "open_hdf5_storage"]
-
 _MOST_UNSAVED = 1 << 14
 """Most chunks between two saves; until then each takes about 350 bytes of metadata in memory."""
 

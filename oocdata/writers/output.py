@@ -17,8 +17,6 @@ from oocdata.writers.storage import Storage
 from oocdata.writers.target import Target
 from oocdata.writers.upload import Upload
 
-__all__ = ["Output"]
-
 SAVE_BYTES = 256 << 20
 """Bytes of rows after which the array is synced, and the journal written."""
 

@@ -23,8 +23,6 @@ from oocdata.writers.disk import PARTIAL, empty_folder, move, remove_folder, syn
 from oocdata.writers.storage import Storage, open_storage
 from oocdata.writers.target import Target
 
-__all__ = ["Placement"]
-
 _SUFFIX: dict[Format, str] = {"hdf5": "h5"}
 
 

@@ -16,8 +16,6 @@ from oocdata.errors import SourceError
 from oocdata.writers.disk import write_errors
 from oocdata.writers.target import Target
 
-__all__ = ["FlatStorage", "Place", "Storage", "open_storage", "pad_chunk", "units_of"]
-
 Place: TypeAlias = tuple[int, ...]
 """The position of a chunk or a shard in the grid of them."""
 

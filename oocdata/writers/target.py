@@ -14,11 +14,6 @@ from oocdata.errors import ArgumentError
 from oocdata.index import as_count
 from oocdata.writers.codec import NONE, Codec, Format
 
-__all__ = [
-    "CHUNK_BYTES", "LARGEST", "SHARD_BYTES", "Target", "default_chunks", "format_by_suffix",
-    "target_key", "with_chunks",
-]  # fmt: skip
-
 _SUFFIXES: dict[str, Format] = {".npy": "npy", ".h5": "hdf5", ".hdf5": "hdf5", ".zarr": "zarr"}
 
 

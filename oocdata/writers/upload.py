@@ -29,8 +29,6 @@ from oocdata.writers.storage import Place
 from oocdata.writers.target import Target
 from oocdata.writers.zarr import ZarrStorage
 
-__all__ = ["Upload"]
-
 _METADATA = ("zarr.json", ".zarray", ".zgroup")
 _MOST_PUTS = 16
 """Most uploads in flight."""

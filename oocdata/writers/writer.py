@@ -21,8 +21,6 @@ from oocdata.writers.output import Output
 from oocdata.writers.placement import Placement
 from oocdata.writers.target import Target, format_by_suffix, target_key, with_chunks
 
-__all__ = ["Writer", "create"]
-
 _BLOCK_BYTES = 16 << 20
 """Bytes of rows that are collected before they are encoded, by several threads."""
 

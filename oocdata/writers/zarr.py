@@ -28,8 +28,6 @@ from oocdata.writers.disk import sync_folders, write_errors, write_json
 from oocdata.writers.storage import Place, pad_chunk, units_of
 from oocdata.writers.target import Target
 
-__all__ = ["ZarrStorage"]
-
 _ABSENT = 2**64 - 1
 """Offset and size of an absent chunk in the index of a shard."""
 

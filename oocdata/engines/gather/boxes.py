@@ -30,8 +30,6 @@ from oocdata.engines.gather.grid import c_strides, chunk_grid, chunk_parts
 if TYPE_CHECKING:
     from oocdata.engines.chunked import Chunked
 
-__all__ = ["gather", "plan_points"]
-
 _POINTS_PER_PIECE, _CUT_POINTS_PER_PIECE = 256, 32
 """Points that are copied in about the time of copying one piece, if they are whole rows of chunks,
 and if not. In h5py's default chunks, crops of images (12 KiB, 49 numbers a piece) and of weather

@@ -10,15 +10,6 @@ import numpy as np
 from oocdata.box import Extent, Ints, split_at_gaps
 from oocdata.index import distinct
 
-__all__ = [
-    "c_strides",
-    "chunk_grid",
-    "chunk_groups",
-    "chunk_parts",
-    "chunks_along",
-    "covered_chunks",
-]
-
 
 def c_strides(shape: tuple[int, ...]) -> Ints:
     """Return the steps of an array's axes in C order, in elements."""

@@ -15,8 +15,6 @@ from oocdata.engines.slots import decode_groups
 if TYPE_CHECKING:
     from oocdata.engines.chunked import Chunked
 
-__all__ = ["read_uncached"]
-
 
 def read_uncached(
     array: Chunked, origins: Ints, extent: Extent, out: NDArray[Any], places: Ints | None

@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 
 from oocdata.formats.codecs import codecs, copy_chunk, decompress, scratch_bytes, write_chunk
 
-__all__ = ["ChunkDecoder", "can_decode"]
-
 DEFLATE, SHUFFLE, FLETCHER32 = 1, 2, 3
 LZF, BLOSC, LZ4, ZSTD = 32000, 32001, 32004, 32015
 

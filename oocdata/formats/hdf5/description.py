@@ -19,18 +19,6 @@ from oocdata.formats.dimensions import PACKING, TIME, as_text, packing
 from oocdata.formats.hdf5.file import fill_value
 from oocdata.formats.hdf5.storage import codec_name, kind_of
 
-__all__ = [
-    "EMPTY",
-    "READING",
-    "annotations_of",
-    "attributes_of",
-    "describe",
-    "dimension_names",
-    "is_dimension_only",
-    "is_plain",
-    "stored_dtype",
-]
-
 READING = {
     "contiguous": "each row by its byte offset, straight into the batch",
     "chunked": "whole chunks through h5py, kept while their rows are needed",

@@ -35,12 +35,6 @@ from oocdata.formats.paths import is_url, stored_file
 if TYPE_CHECKING:
     from oocdata.formats.hdf5.metadata import MetadataStream
 
-__all__ = [
-    "FILTERS", "check_open_file", "error_text", "fill_bytes", "fill_value", "find_external_file",
-    "hdf5_library", "hdf5_lock", "limit_metadata_cache", "open_file", "require_filters",
-    "translate_errors", "version_of_open",
-]  # fmt: skip
-
 FILTERS = {
     1: "gzip",
     2: "shuffle",

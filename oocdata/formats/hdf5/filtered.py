@@ -19,8 +19,6 @@ from oocdata.errors import DamagedChunkError, MissingChunkError, SourceError, Tr
 from oocdata.formats.hdf5.decode import ChunkDecoder
 from oocdata.formats.hdf5.table import ChunkTable
 
-__all__ = ["FilteredChunks"]
-
 
 @dataclass(frozen=True, slots=True)
 class FilteredChunks:

@@ -43,8 +43,6 @@ from oocdata.formats.hdf5.file import (
 from oocdata.formats.hdf5.storage import Rules, Stored
 from oocdata.formats.hdf5.virtual import inspect_storage
 
-__all__ = ["OnDisk", "ThroughLibrary", "UsersObject", "reading"]
-
 Rows: TypeAlias = Sequence[int] | Ints
 
 _SPARE_FILES = 8

@@ -28,8 +28,6 @@ from oocdata.formats.hdf5.file import find_external_file, open_file, translate_e
 from oocdata.formats.paths import absolute
 from oocdata.formats.tree import Array, Tree, absolute_name
 
-__all__ = ["Hdf5Names"]
-
 _MOST_LINKS = 16
 """Most soft links on the way of one name; HDF5's default limit (``H5Pset_nlinks``)."""
 

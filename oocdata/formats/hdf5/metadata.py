@@ -27,8 +27,6 @@ from oocdata.stores.blocks import CACHE_BYTES, ObjectStream, cache_piece
 if TYPE_CHECKING:
     from oocdata.stores.files import StoredFile
 
-__all__ = ["MetadataStream", "referenced_pieces"]
-
 _GROUP_NODE, _SYMBOLS, _HEADER, _HEAP = 544, 328, 512, 512
 """Sizes in bytes: of a group's B-tree node and a symbol table node in nearly all files, and of
 HDF5's first read of an object header and a local heap."""

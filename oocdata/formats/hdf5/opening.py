@@ -68,8 +68,6 @@ from oocdata.formats.hdf5.virtual import inspect_storage
 from oocdata.formats.paths import file_of, is_url
 from oocdata.formats.patterns import Key, Missing
 
-__all__ = ["Hdf5Tree", "from_dataset"]
-
 _FETCHED_WHOLE = 1 << 20
 """Largest unfiltered chunk, in bytes, that is fetched whole over a link and cached, if chunks cut
 rows; h5py chooses no larger ones. Fetching parts of chunks brings most of each chunk with every

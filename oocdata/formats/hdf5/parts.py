@@ -45,8 +45,6 @@ from oocdata.formats.hdf5.storage import filters_of, offset_of
 from oocdata.formats.hdf5.table import ChunkTable
 from oocdata.formats.patterns import Key, key_label
 
-__all__ = ["join_datasets", "read_annotations"]
-
 Kind: TypeAlias = tuple[Any, ...]
 """Properties that datasets must share to be read through one source."""
 

@@ -23,18 +23,6 @@ from oocdata.formats.codecs import chunk_grid
 from oocdata.formats.hdf5.file import FILTERS, fill_value, require_filters
 from oocdata.formats.hdf5.table import stored_chunks
 
-__all__ = [
-    "Rules",
-    "Stored",
-    "codec_name",
-    "filters_of",
-    "inspect_stored",
-    "kind_of",
-    "missing_error",
-    "offset_of",
-    "unwritten_rows",
-]
-
 _MOST_ROWS_NAMED = 1000
 
 

@@ -29,8 +29,6 @@ from oocdata.formats.hdf5.file import (
 from oocdata.formats.paths import file_of
 from oocdata.memory import return_freed_memory
 
-__all__ = ["ChunkTable", "stored_chunks"]
-
 _BEYOND = 1 << 62
 """An offset beyond the end of any file; adding a length to it does not overflow."""
 

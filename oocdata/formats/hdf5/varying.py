@@ -32,16 +32,6 @@ from oocdata.formats.hdf5.library import OnDisk, reading
 from oocdata.memory import cache_share
 from oocdata.threads import cached_property
 
-__all__ = [
-    "REFERENCE",
-    "VaryingNumbers",
-    "VaryingRows",
-    "text_blocks",
-    "texts_in_memory",
-    "varying_rows",
-    "varying_rows_error",
-]
-
 REFERENCE = np.dtype([("length", "<u4"), ("address", "<u8"), ("index", "<u4")])
 """The dataset's entry of a row: its length and its place in the heap (HDF5 file format, "Reference
 Count and Heap ID"). The length counts elements; bytes for texts, without their terminator."""

@@ -28,8 +28,6 @@ from oocdata.formats.hdf5.file import find_external_file
 from oocdata.formats.hdf5.links import Hdf5Names
 from oocdata.formats.hdf5.storage import Rules, Stored, inspect_stored, kind_of, missing_error
 
-__all__ = ["inspect_storage"]
-
 _MOST_NESTED = 8
 
 

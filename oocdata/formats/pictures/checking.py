@@ -11,8 +11,6 @@ from typing import Any
 from oocdata.errors import TruncatedFileError, UnknownFormatError, UnsupportedDtypeError
 from oocdata.formats.recognising import picture_format
 
-__all__ = ["format_of_bytes"]
-
 _END_OF_IMAGE, _START_OF_SCAN = b"\xff\xd9", 0xDA
 
 _UNCOMPRESSED = (0, 3, 6)

@@ -28,8 +28,6 @@ from oocdata.formats.codecs import codecs
 from oocdata.formats.pictures.checking import format_of_bytes
 from oocdata.formats.pictures.options import Pictures
 
-__all__ = ["Room", "decode_converted", "decode_stored", "shape_from_header"]
-
 Room = Callable[[int], AbstractContextManager[None]]
 """Counts bytes of scratch memory during a block."""
 

@@ -17,8 +17,6 @@ from oocdata.errors import SourceError
 from oocdata.formats.pictures.options import Pictures
 from oocdata.formats.pictures.reader import open_picture_rows
 
-__all__ = ["PictureFiles", "open_pictures"]
-
 _PATH_BYTES = 64
 """Bytes of a path in addition to its characters: of the str, the tuple, and the file's version."""
 

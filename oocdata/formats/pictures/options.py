@@ -8,8 +8,6 @@ from dataclasses import dataclass, fields
 from oocdata.errors import ArgumentError
 from oocdata.index import as_flag
 
-__all__ = ["FILTERS", "Pictures"]
-
 FILTERS = ("nearest", "box", "bilinear", "bicubic", "lanczos")
 """Names of Pillow's filters."""
 

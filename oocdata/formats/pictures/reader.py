@@ -33,8 +33,6 @@ from oocdata.formats.pictures.options import Pictures
 from oocdata.memory import return_freed_memory, scratch_share
 from oocdata.threads import cached_property
 
-__all__ = ["PictureReader", "open_picture_rows"]
-
 _DECODING = 3
 """Bytes that decoding takes, for each byte of a picture that is not resized; with the file."""
 

@@ -30,8 +30,6 @@ from oocdata.formats.patterns import Missing
 from oocdata.formats.tree import Array
 from oocdata.formats.xarray.stored import StoredArray, is_loaded, stored_array
 
-__all__ = ["array_of", "open_data_array"]
-
 
 def array_of(target: Any, key: str | None) -> Any:
     """Return the DataArray itself, or the one at `key` in a Dataset or DataTree.

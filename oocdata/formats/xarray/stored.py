@@ -22,8 +22,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-__all__ = ["Places", "StoredArray", "is_loaded", "stored_array"]
-
 Places: TypeAlias = int | range
 
 _TRANSPARENT = {

@@ -20,8 +20,6 @@ import numpy as np
 
 from oocdata.engines.dtypes import is_small_float
 
-__all__ = ["fill_value_of", "level_names", "names_and_attributes"]
-
 
 def names_and_attributes(
     version: int, node: dict[str, Any], fill_value: Any, ndim: int, dtype: np.dtype[Any]

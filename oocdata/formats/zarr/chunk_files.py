@@ -29,8 +29,6 @@ from oocdata.formats.zarr.objects import ABSENT
 from oocdata.formats.zarr.readers import ZarrReader
 from oocdata.formats.zarr.store import Folder
 
-__all__ = ["ChunkFiles", "chunk_files"]
-
 _LARGE = 4 << 10
 """Bytes of a row from which on reading it alone costs less than its part of a whole chunk."""
 

@@ -12,8 +12,6 @@ import numpy as np
 from oocdata.box import Ints
 from oocdata.formats.codecs import decompress, numcodec
 
-__all__ = ["CodecChain", "ShardIndex", "describe_v2", "describe_v3", "named"]
-
 _Steps: TypeAlias = list[tuple[str, dict[str, Any]]]
 
 _CODECS_V2 = {"blosc": "blosc", "bz2": "bz2", "gzip": "gzip", "zlib": "deflate", "zstd": "zstd"}

@@ -21,8 +21,6 @@ from oocdata.formats.zarr.store import Archive, Folder, join, store_of
 if TYPE_CHECKING:
     import zarr
 
-__all__ = ["ZarrTree", "from_array", "metadata_names"]
-
 
 class ZarrTree(Tree):
     """The arrays of a Zarr hierarchy at a path or URL; `missing` as in `oocdata.open`."""

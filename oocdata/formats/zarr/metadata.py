@@ -26,8 +26,6 @@ from oocdata.formats.npy import as_fields
 from oocdata.formats.zarr.attributes import fill_value_of, names_and_attributes
 from oocdata.formats.zarr.codecs import CodecChain, describe_v2, describe_v3, named
 
-__all__ = ["ArrayMetadata", "load_json", "parse_array", "unreadable"]
-
 _DTYPES_V3 = {
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("float16", "float32", "float64", "complex64", "complex128"),

@@ -24,8 +24,6 @@ from oocdata.errors import DamagedChunkError, MissingChunkError, SourceError
 from oocdata.formats.zarr.metadata import ArrayMetadata
 from oocdata.formats.zarr.store import Store, join
 
-__all__ = ["ABSENT", "Objects"]
-
 _MOST_SURVEYED = 32_768
 """Largest number of stored objects that are surveyed at open."""
 

@@ -25,8 +25,6 @@ from oocdata.formats.zarr.readers import ZarrReader
 from oocdata.formats.zarr.shards import reader_of
 from oocdata.formats.zarr.store import Store
 
-__all__ = ["open_array"]
-
 
 def open_array(
     store: Store,

@@ -33,8 +33,6 @@ from oocdata.formats.patterns import Missing
 from oocdata.formats.zarr.objects import Objects
 from oocdata.formats.zarr.store import join
 
-__all__ = ["FAILURES", "ZarrReader"]
-
 _Outs: TypeAlias = Sequence[NDArray[Any]]
 _Decode: TypeAlias = Callable[[Any, NDArray[Any]], None]
 """Decode the bytes of a chunk into an array."""

@@ -37,8 +37,6 @@ from oocdata.stores.objects import StoredObjects
 from oocdata.stores.user_stores import check_sendable, is_user_store
 from oocdata.stores.versions import ObjectVersion, cache_folder, fetch_small, version_number
 
-__all__ = ["Remote", "RemoteReader", "remote_reader"]
-
 _MOST_INDICES = 4096
 """Largest number of cached shard indices, within a quarter of the memory for tables."""
 

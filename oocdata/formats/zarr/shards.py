@@ -16,8 +16,6 @@ from oocdata.formats.patterns import Missing
 from oocdata.formats.zarr.objects import Objects
 from oocdata.formats.zarr.readers import FAILURES, ZarrReader
 
-__all__ = ["ShardReader", "reader_of"]
-
 _INDEX_BYTES = 4 << 20
 """Bytes of cached shard indices, for an array."""
 

@@ -18,8 +18,6 @@ from oocdata.errors import MissingFileError, UnknownFormatError
 from oocdata.formats.paths import is_url
 from oocdata.threads import silent
 
-__all__ = ["Archive", "Folder", "Status", "Store", "join", "no_writer_warnings", "store_of"]
-
 _NO_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 

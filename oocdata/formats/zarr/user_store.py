@@ -13,8 +13,6 @@ from zarr.storage import MemoryStore
 from oocdata.errors import UnknownFormatError
 from oocdata.formats.zarr.store import Store, no_writer_warnings
 
-__all__ = ["UserStore"]
-
 
 class UserStore(Store):
     """The store of an open ``zarr.Array``; pickling pickles the array, with its store."""

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from oocdata.runs import Pass, Run
     from oocdata.stream import Stream
 
-__all__ = ["SlotArray", "copy_to_slot", "die_with_parent", "load_error", "main"]
-
 SlotArray = tuple[int, tuple[int, ...], np.dtype[Any]] | NDArray[Any]
 """Offset, shape and dtype of an array in a slot; or the array itself, if its elements are
 objects."""

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from oocdata.loader import Loader
     from oocdata.reading.workers.child import SlotArray
 
-__all__ = ["TASKS", "WorkerPool", "pools"]
-
 TASKS = 2
 """Runs sent to a worker at a time: one that it reads, and a second one so that it never idles."""
 

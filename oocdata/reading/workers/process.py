@@ -18,8 +18,6 @@ from oocdata.reading.workers.child import load_error
 if TYPE_CHECKING:
     from oocdata.runs import Run
 
-__all__ = ["Process"]
-
 _POLL_SECONDS = 0.5
 """How often to check that a process is alive, in case its end of the connection stays open."""
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from oocdata.loader import Loader
     from oocdata.stream import Stream
 
-__all__ = ["anonymous_memory", "check_workers", "dumps", "map_loader", "share_loader"]
-
 
 def anonymous_memory(nbytes: int) -> int:
     """Return a descriptor of new anonymous shared memory, which the caller must close.

@@ -24,8 +24,6 @@ from oocdata.engines.cache import cache
 from oocdata.threads import Threads, in_order
 from oocdata.tools.profile.pacing import Measure
 
-__all__ = ["MEMORY", "Files", "decoding", "disk_reading", "files_of"]
-
 _MOST_FILES = 20_000
 _MOST_PROBED = 8
 """Files that are tested for being in the page cache."""

@@ -9,8 +9,6 @@ from typing import Any
 from oocdata.advice import Advice, size
 from oocdata.tools.report import Report, counted, table, wrapped
 
-__all__ = ["Bench", "Limit", "Way"]
-
 _STATES = {
     "warm": "The page cache was left as it is (--cold: dropped before each epoch).",
     "cold": "The file was dropped from the page cache before each epoch.",

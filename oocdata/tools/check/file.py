@@ -31,8 +31,6 @@ from oocdata.tools.check.result import KINDS, CheckedDataset, Finding, Health
 from oocdata.tools.check.rows import TableWriter, check_rows, kind_of, manifest_writer
 from oocdata.tools.opening import Opening
 
-__all__ = ["Checks", "health_of"]
-
 _NO_FAULT = (
     UnsupportedDtypeError,
     ArgumentError,

@@ -35,8 +35,6 @@ from oocdata.tools.check.result import Finding
 from oocdata.tools.check.rows import ranges_of
 from oocdata.tools.opening import Opening
 
-__all__ = ["opened"]
-
 _MEMBER_STEP = 8 << 20
 """Bytes of a member per request to a store."""
 

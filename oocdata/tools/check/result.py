@@ -9,8 +9,6 @@ from typing import Any
 from oocdata.advice import size
 from oocdata.tools.report import Report, counted, labelled, rows_text, wrapped
 
-__all__ = ["KINDS", "NOTES", "CheckedDataset", "Finding", "Health"]
-
 KINDS = {
     "truncated": "bytes that must be there are beyond the end of a file",
     "missing": "a file, or a part of one, does not exist",

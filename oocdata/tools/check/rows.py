@@ -36,8 +36,6 @@ from oocdata.tools.check.result import Finding
 from oocdata.tools.passes import Block, each_block, read_rows
 from oocdata.writers.disk import write_errors
 
-__all__ = ["TableWriter", "check_rows", "kind_of", "manifest_writer", "ranges_of"]
-
 _KINDS: dict[type[SourceError], str] = {
     TruncatedFileError: "truncated",
     DamagedChunkError: "damaged",

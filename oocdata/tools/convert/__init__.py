@@ -29,9 +29,6 @@ from oocdata.tools.passes import Block, each_block, read_rows
 from oocdata.tools.report import Report, fields_text
 from oocdata.writers.output import Output
 
-__all__ = ["Conversion", "carry_out", "cast", "convert"]
-
-
 _MOST_ROWS = 20
 
 Result = TypeVar("Result")

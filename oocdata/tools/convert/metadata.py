@@ -20,8 +20,6 @@ from oocdata.formats.dimensions import PACKING, VALID
 from oocdata.writers.codec import NAMES, NONE, Codec, Format, encode_attribute
 from oocdata.writers.target import Target
 
-__all__ = ["refuse_dtype", "target_for"]
-
 _UNFIT: dict[Format, str] = {"hdf5": "UMm", "zarr": "SUV"}
 """Kinds of dtypes that can't be written to a format, or can't be opened from it."""
 

@@ -38,8 +38,6 @@ from oocdata.writers.target import (
 )
 from oocdata.writers.upload import Upload
 
-__all__ = ["Plan", "plan_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Plan(Report):

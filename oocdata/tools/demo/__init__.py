@@ -37,8 +37,6 @@ from oocdata.tools.stats import stats
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Demo", "Plan", "demo_on_digits", "demo_on_file"]
-
 _INPUTS = 2
 """Frames that the model sees; two show a velocity."""
 

@@ -25,8 +25,6 @@ from oocdata.threads import cached_property
 from oocdata.tools.libraries import library
 from oocdata.writers import create
 
-__all__ = ["Clips", "growth", "workspace", "write"]
-
 _CLIPS_AT_A_TIME = 16
 _DIGITS_PER_CLIP = 2
 _UPSCALE = 3

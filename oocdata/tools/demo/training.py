@@ -20,8 +20,6 @@ from oocdata.order import Order
 if TYPE_CHECKING:
     import keras
 
-__all__ = ["Subject", "build", "train"]
-
 _FILTERS = 24
 _UNITS = 64
 _SMALLEST_FRAME = 8

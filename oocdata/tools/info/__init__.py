@@ -27,8 +27,6 @@ from oocdata.tools.info.layouts.several import arrays_of_the_same_rows
 from oocdata.tools.opening import OpenArguments, Opening
 from oocdata.tools.report import Report, fields_text, labelled, table
 
-__all__ = ["Contents", "Description", "Unopened", "contents"]
-
 _MOST_DESCRIBED = 500
 _OF_ONE_ARRAY = ("dtype", "format")
 """Arguments with which the whole file is opened as one array."""

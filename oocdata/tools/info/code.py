@@ -18,8 +18,6 @@ from oocdata.formats.pictures import Pictures
 from oocdata.tools.libraries import import_tensorflow
 from oocdata.tools.opening import Opening
 
-__all__ = ["BATCH_SIZE", "code_for", "columns_of"]
-
 BATCH_SIZE = 32
 
 _FEWEST_TO_SPLIT = 5

@@ -37,8 +37,6 @@ from oocdata.writers.disk import write_errors
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Preview", "preview"]
-
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Preview(Report):

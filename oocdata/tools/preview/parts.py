@@ -24,11 +24,6 @@ from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows
 from oocdata.errors import ArgumentError, EmptyError
 
-__all__ = [
-    "MOST_ELEMENTS", "Part", "canonical", "comparable", "default_count", "fitted", "listed",
-    "parts_of", "read", "view_of",
-]  # fmt: skip
-
 _COLOURS = 3
 _MOST_PANELS = 8
 _MOST_COLUMNS = 12

@@ -26,8 +26,6 @@ from oocdata.index import take
 from oocdata.tools.libraries import matplotlib
 from oocdata.tools.preview.parts import Part, comparable, listed
 
-__all__ = ["BAD", "COLOUR", "Panel", "Scale", "colours", "panels_of", "scale_of"]
-
 BAD = (255, 0, 255)
 """The colour of NaN and infinities: magenta, which is in none of the colormaps used here."""
 

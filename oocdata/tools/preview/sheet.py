@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from oocdata.tools.preview import Preview
 
-__all__ = ["FILMS", "can_show", "film", "sheet", "show"]
-
 FILMS = (".gif", ".webp")
 """Suffixes of films."""
 

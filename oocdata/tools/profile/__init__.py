@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from oocdata.loader import Loader
     from oocdata.stores.link import Traffic
 
-__all__ = ["LinkUse", "Profile", "profile"]
-
 _LIMIT = 0.5
 """The link is the limit if requests are in flight for at least this share of the waiting time."""
 

@@ -17,11 +17,6 @@ from oocdata.memory import cache_share
 from oocdata.order import Sequential
 from oocdata.order.order import order_with_lanes
 
-__all__ = [
-    "ROUNDS", "Clock", "Epochs", "Measure", "Pace", "check_seconds", "pace", "steps_of_a_period",
-    "take_turns",
-]  # fmt: skip
-
 Clock = Callable[[], float]
 Measure = Callable[[float, int], float]
 """A function of seconds and the round's number that works for about so long, and returns a rate."""

@@ -20,8 +20,6 @@ from numpy.typing import NDArray
 from oocdata.box import Ints
 from oocdata.tools.report import Report, plain
 
-__all__ = ["Summary"]
-
 PIECE = 2**16
 """Values processed at a time: half a MiB as float64, which fits into a core's cache."""
 

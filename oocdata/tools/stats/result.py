@@ -13,8 +13,6 @@ from oocdata.errors import ArgumentError
 from oocdata.tools.report import Report, fields_text, rows_text, table
 from oocdata.tools.stats.moments import Summary
 
-__all__ = ["NotableRows", "Scaling", "Stats"]
-
 _MOST_CHANNELS = 16
 _MOST_ROWS = 6
 _AS_STORED = "statistics are of the numbers as stored; decode=True decodes them"

@@ -14,10 +14,6 @@ from oocdata.formats.patterns import natural_key
 from oocdata.formats.recognising import Format
 from oocdata.formats.tree import Array, Tree
 
-__all__ = [
-    "Layout", "Listing", "Recogniser", "expect", "lines", "listed", "listing_of", "split",
-]  # fmt: skip
-
 
 def expect(condition: object) -> None:
     """Raise `LookupError` unless a condition of a layout holds."""

@@ -8,8 +8,6 @@ from typing import Any
 
 from oocdata.tools.info.layouts.layout import Layout, Listing, expect, lines, listing_of, split
 
-__all__ = ["PICTURES"]
-
 _PATCH = 64
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from oocdata.tools.info.layouts.layout import Layout, Listing, expect, lines, listed, split
 
-__all__ = ["ROBOTS"]
-
 
 def robomimic(listing: Listing) -> Layout:
     """Recognise ``data/demo_<i>`` with actions and observations; open only the first demo."""

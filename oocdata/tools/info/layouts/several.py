@@ -15,8 +15,6 @@ from oocdata.formats.tree import Array
 from oocdata.tools.info.layouts.layout import Layout, Listing, lines, listed, listing_of, split
 from oocdata.tools.opening import Opening
 
-__all__ = ["arrays_of_the_same_rows"]
-
 _FEWEST_ROWS = 5
 """Arrays of fewer rows may have equally many by chance."""
 

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from oocdata.formats.tree import Array
 from oocdata.tools.info.layouts.layout import Layout, Listing, expect, lines, listed, split
 
-__all__ = ["SIMULATIONS"]
-
 
 def well(listing: Listing) -> Layout:
     """Recognise ``t0_fields`` and ``t1_fields`` (trajectory, time, space…[, D]) by attributes."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from oocdata.tools.info.layouts.layout import Layout, Listing, expect, lines, listed, split
 
-__all__ = ["WEATHER"]
-
 _LEVELS = ("level", "hybrid")
 _SENSORS = ("vis", "ir069", "ir107", "vil")
 _FIRST = (
