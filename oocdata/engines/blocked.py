@@ -292,6 +292,7 @@ class CachedRows(WithStorage):
         if len(origins) < self._few:
             return direct
         if self._joins and extent.lengths[1:] == self.shape[1:]:
+            # By the ends alone: a shuffled batch that is taken for neighbours is read one by one.
             together = origins[-1, 0] - origins[0, 0] == (len(origins) - 1) * extent.lengths[0]
             if together or extent.size * self.dtype.itemsize > _LONG:
                 return direct
