@@ -300,7 +300,13 @@ def without_autotuning(dataset: tf.data.Dataset) -> tf.data.Dataset:
 @lru_cache
 def _iterating_untuned(kind: Any) -> Any:
     """Return a subclass of a dataset class, which iterates over the attribute `untuned`."""
-    return type(kind.__name__, (kind,), {"__iter__": lambda self: iter(self.untuned)})
+
+    def reduce(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        return self.untuned.reduce(*arguments, **keywords)
+
+    return type(
+        kind.__name__, (kind,), {"__iter__": lambda self: iter(self.untuned), "reduce": reduce}
+    )
 
 
 def forget_after(dataset: tf.data.Dataset, forget: Callable[[int], object], number: int) -> None:

@@ -95,6 +95,21 @@ class TestEpochs:
         assert_array_equal(drawn(loader.to_tf()), epoch(loader, 0))
         assert begun == [False]
 
+    def test_it_is_reduced_untuned(
+        self, loader: ooc.Loader, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        begun: list[bool | None] = []
+        kind = type(loader.to_tf().with_options(tf.data.Options()))
+
+        def noted(dataset: Any, *arguments: Any, of: Any = kind.reduce, **names: Any) -> Any:
+            begun.append(dataset.options().autotune.enabled)
+            return of(dataset, *arguments, **names)
+
+        monkeypatch.setattr(kind, "reduce", noted)
+        dataset, zero = loader.to_tf(), tf.constant(0, tf.int64)
+        total = dataset.reduce(zero, reduce_func=lambda so_far, x: so_far + tf.reduce_sum(x))
+        assert total == 103 * 102 // 2 and begun == [False]
+
     @pytest.mark.parametrize(("parallel", "prefetch"), [(1, 0), (1, 1), (4, 8)])
     def test_parallel_reading_keeps_the_order(
         self, loader: ooc.Loader, parallel: int, prefetch: int
