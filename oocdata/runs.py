@@ -35,8 +35,14 @@ _RUNS_FAR = 16
 Zarr came after 0.7 s, with 8 runs after 1.0 s. The bytes of the following runs are requested
 meanwhile anyway."""
 
-_MOST_STEPS = 64
-"""Most steps of a run. Divided by as many, the fixed cost of a read no longer matters."""
+_MOST_STEPS = 256
+"""Most steps of a run. Divided by as many, the fixed cost of a read no longer matters: shuffled
+batches of 32 cached rows of 784 bytes take 1 / 1.5 of the time that they take in runs of 64."""
+
+_LONG_RUN = 8 << 20
+"""Bytes of a run beyond which it has at most `_MOST_LONG_STEPS` steps."""
+
+_MOST_LONG_STEPS = 64
 
 MOST_WORKERS = 1024
 """Most worker processes of a loader. A larger number is probably a typing error, and could bring
@@ -67,8 +73,10 @@ def steps_together(
     """
     share = batch_share() // (_RUNS_FAR if far else _RUNS)
     by_bytes = min(_RUN_BYTES, share) // max(1, batch_bytes)
-    most = by_bytes if share_chunks else min(by_bytes, _MOST_STEPS)
-    return max(1, min(most, steps // _FEWEST_RUNS))
+    if not share_chunks:
+        many = min(_MOST_STEPS, _LONG_RUN // max(1, batch_bytes))
+        by_bytes = min(by_bytes, max(many, _MOST_LONG_STEPS))
+    return max(1, min(by_bytes, steps // _FEWEST_RUNS))
 
 
 @dataclass(frozen=True, slots=True)

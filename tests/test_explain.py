@@ -232,7 +232,7 @@ def test_copies_of_tensors_of_varying_length_are_counted() -> None:
 
 def test_batches_in_flight_are_counted() -> None:
     """`to_tf(parallel, prefetch)`: batches in flight, up to the memory for them."""
-    loader = ooc.open(np.zeros((40_000, 6_000), "u1")).batches(16)  # 94 KiB, 64 to a read
+    loader = ooc.open(np.zeros((40_000, 9_000), "u1")).batches(16)  # 141 KiB, 64 to a read
     few, many = (loader.explain(parallel=n, prefetch=64 * n) for n in (1, 8))
     assert (few.steps_together, few.in_flight, many.in_flight) == (64, 4 * 64, 18 * 64)
     more = many.resident_bytes - few.resident_bytes - 7 * loader.dataset.location_bytes(64 * 16)

@@ -88,10 +88,10 @@ def test_calls_of_small_batches_that_are_read_together() -> None:
     """Calls for each batch of a run: its positions, its bounds, and its tree of arrays."""
     rows = ooc.open(np.zeros((4096, 784), "u1"))
     loader = ooc.zip(rows, rows[:, :64]).batches(4, shuffle="global")
-    assert loader.steps_together == 64
-    batches = loader.read_requested(Run(0, 0, 64))
-    assert len(_calls_of(lambda: loader.read_requested(Run(0, 1, 65)))) <= 7 * 64
-    assert len(_calls_of(lambda: stack_batches(batches, loader))) <= 5 * 64
+    assert loader.steps_together == 128
+    batches = loader.read_requested(Run(0, 0, 128))
+    assert len(_calls_of(lambda: loader.read_requested(Run(0, 1, 129)))) <= 7 * 128
+    assert len(_calls_of(lambda: stack_batches(batches, loader))) <= 5 * 128
 
 
 @pytest.mark.parametrize(

@@ -214,7 +214,7 @@ def test_all_iterations_share_the_memory(memory: Any) -> None:
 def test_many_loaders_share_the_memory(
     memory: Any, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Runs get shorter: each had read two of 64 steps, however many loaders were alive."""
+    """Runs get shorter: each had read two of 128 steps, however many loaders were alive."""
     allocate, allocated = buffers._pool._allocate, set[int]()
 
     def noted(nbytes: int, *rest: Any) -> Any:
@@ -225,7 +225,7 @@ def test_many_loaders_share_the_memory(
     memory(8)  # 2 MiB for batches, beside chunks; runs of 512 KiB for one loader
     view = ooc.open(np.arange(4096.0)[:, None] + np.zeros(512))
     loaders = [view.batches(1, shuffle=True, seed=seed) for seed in range(16)]
-    assert loaders[0].steps_together == 64
+    assert loaders[0].steps_together == 128
     account().cached = lambda: 1
     datasets = [loader.to_tf() for loader in loaders] if way == "tf.data" else loaders
     iterators = [iter(dataset) for dataset in datasets]
@@ -235,7 +235,7 @@ def test_many_loaders_share_the_memory(
             assert_array_equal(next(iterator), loader.batch(step))
             most = max(most, account().nbytes)
     assert batch_share() // 4 < most <= batch_share() + 16 * 2 * loaders[0].batch_bytes
-    assert 2 * loaders[0].batch_bytes in allocated  # no room for a run of 64 steps
+    assert 2 * loaders[0].batch_bytes in allocated  # no room for a run of 128 steps
 
 
 def test_inputs_of_functions_are_counted(memory: Any) -> None:
