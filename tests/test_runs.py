@@ -60,7 +60,7 @@ def test_runs_are_bounded(steps: int, batch_bytes: int) -> None:
     together = steps_together(steps, batch_bytes)
     assert 1 <= together <= max(1, steps // 8)
     assert together == 1 or together * batch_bytes <= 32 << 20
-    assert together <= 64 or together * batch_bytes <= 8 << 20 and together <= 256
+    assert together <= 64 or (together * batch_bytes <= 8 << 20 and together <= 256)
 
 
 @given(st.integers(1, 64), st.integers(1, 200 << 20), st.integers(1, 16), st.integers(0, 64))

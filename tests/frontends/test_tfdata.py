@@ -108,7 +108,8 @@ class TestEpochs:
         monkeypatch.setattr(kind, "reduce", noted)
         dataset, zero = loader.to_tf(), tf.constant(0, tf.int64)
         total = dataset.reduce(zero, reduce_func=lambda so_far, x: so_far + tf.reduce_sum(x))
-        assert total == 103 * 102 // 2 and begun == [False]
+        assert total == 103 * 102 // 2
+        assert begun == [False]
 
     @pytest.mark.parametrize(("parallel", "prefetch"), [(1, 0), (1, 1), (4, 8)])
     def test_parallel_reading_keeps_the_order(
