@@ -308,17 +308,18 @@ class CachedRows(WithStorage):
     ) -> None:
         """Write ``out[i] = the box at origins[i]``, or to ``out[places[i]]``; see `Source.read`."""
         for source, some in self._shares(origins, extent):
-            if places is None and isinstance(some, slice):
+            if places is not None:
+                read_to(source, origins[some], extent, out, places[some])
+            elif isinstance(some, slice):
                 source.read(origins, extent, out)
-            elif places is None and source is self._cached and 2 * len(some) > len(origins):
+            elif source is self._cached and 2 * len(some) > len(origins):
                 # Any rows in the places of the few others, which are read over them: rows of 784
                 # bytes, nearly all cached, take 1 / 1.3 of the processor's time.
                 rows = np.full(len(origins), some[0])
                 rows[some] = some
                 source.read(origins[rows], extent, out)
             else:
-                where: Any = some if places is None else places[some]
-                read_to(source, origins[some], extent, out, where)
+                read_to(source, origins[some], extent, out, some)
 
     read_to = read
 
