@@ -17,10 +17,12 @@ In each case, blocks of the array are the chunks of a `Chunked` source.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,9 +30,10 @@ from numpy.typing import NDArray
 from oocdata.box import Extent, Ints
 from oocdata.engines.cache import MANY_TIMES
 from oocdata.engines.chunked import Chunked
-from oocdata.engines.concat import Concat
+from oocdata.engines.concat import Concat, PartTable
 from oocdata.engines.copying import read_to
 from oocdata.engines.decoded import Decoded
+from oocdata.engines.many_files import joined_chunks
 from oocdata.engines.mixed_shapes import PaddedArray
 from oocdata.engines.parts import RowOffsets
 from oocdata.engines.plan import plan_box
@@ -39,7 +42,9 @@ from oocdata.engines.ragged import Runs, run_boxes, scatter_runs
 from oocdata.engines.source import Boxes, Source, Storage, WithStorage
 from oocdata.engines.strided import Strided
 from oocdata.engines.wrapped import Relabelled, SourceChunks
+from oocdata.errors import SourceError
 from oocdata.memory import cache_share
+from oocdata.threads import cached_property
 
 _SHORT = 4096
 """Bytes of a run up to which a read request costs more than an additional copy."""
@@ -108,10 +113,8 @@ def blocked(source: Source, axes: tuple[int, ...]) -> Source:
         return source if is_cut else CachedRows(source, chunk)
     if run == prod(row) * itemsize:
         order = sorted(range(ndim), key=lambda axis: source.strides[axis])
-        nbytes, steps = (
-            prod(source.shape) * itemsize,
-            zip(source.shape, source.strides, strict=True),
-        )
+        nbytes = prod(source.shape) * itemsize
+        steps = zip(source.shape, source.strides, strict=True)
         span = sum((length - 1) * step for length, step in steps) + itemsize
         block_bytes = _SMALL_BLOCK_BYTES
         # Gaps between several datasets are not read.
@@ -138,20 +141,18 @@ def _rows_as_one(whole: Concat, parts: Sequence[Source]) -> CachedRows | None:
     """Return rows of several arrays, each cached in blocks, as one; None if it is not faster.
 
     Rows of 28 bytes of 2,000 `.npy` files of 50 rows take 1 / 6 of the processor's time by NumPy
-    iteration, 1 / 13 in the first epoch.
+    iteration, 1 / 13 in the first epoch. Opening 5,000 takes 1 / 1.6 of the time of blocks a file.
     """
     rows = [part for part in parts if isinstance(part, CachedRows)]
-    cut = {axis for each in rows for axis in each._cut_axes}
     blocks = {each.chunk_shape[1:] for each in rows if each._cut_axes}
-    are_small = all(isinstance(part, Strided) for part in whole.parts)
-    if not (are_small or whole.chunk_shape) or whole.axis in cut:
+    are_alike = whole.chunk_shape or all(isinstance(part, Strided) for part in whole.parts)
+    if len(rows) < len(parts) or len(blocks) > 1 or not are_alike:
         return None
-    if len(rows) < len(parts) or len(blocks) > 1:
+    if any(whole.axis in each._cut_axes for each in rows):
         return None
     lengths = zip(*(each.chunk_shape for each in rows), strict=True)
-    cached = CachedRows(whole, tuple(map(max, lengths)), [each._cached for each in rows])
-    is_joined = isinstance(cached._cached, Concat) and cached._cached.readers
-    return cached if is_joined else None
+    cached: Any = CachedRows(whole, tuple(map(max, lengths)))
+    return cached if cached._is_joined or cached._cached.readers else None
 
 
 def _block_shape(source: Strided, order: Sequence[int], most: int) -> tuple[int, ...]:
@@ -195,7 +196,7 @@ def _interleaved(source: Strided, axes: tuple[int, ...], element: list[int]) -> 
         chunks=tuple(chunk),
         reading=f"{rows} interleaved rows are read together and cached",
     )
-    return _in_blocks(source, described, tuple(chunk))
+    return Chunked(_blocks_of(source, described, tuple(chunk)))
 
 
 def _uncut(source: Chunked | Concat, axes: tuple[int, ...]) -> Source:
@@ -209,24 +210,11 @@ def _uncut(source: Chunked | Concat, axes: tuple[int, ...]) -> Source:
     return CachedRows(source, chunk) if small and plain and chunk != cut else source
 
 
-def _blocks_of(
-    part: Strided | Chunked, described: Storage, chunk_shape: tuple[int, ...], spans: Any
-) -> Chunked:
-    """Return a source that caches blocks of an array, or of one of several, of up to this shape.
-
-    Those of chunks are as long as the chunks along axes that blocks do not span.
-    """
-    if isinstance(part, Chunked):
-        lengths = np.where(spans, chunk_shape, part.chunk_shape).tolist()
-        return Chunked(part.reader, tuple(lengths))
-    return _in_blocks(part, described, tuple(map(min, chunk_shape, part.shape)))
-
-
-def _in_blocks(source: Strided, described: Storage, chunk_shape: tuple[int, ...]) -> Chunked:
-    """Return a source that reads blocks of another; equal sources share cached blocks."""
+def _blocks_of(source: Strided, described: Storage, chunk_shape: tuple[int, ...]) -> SourceChunks:
+    """Return blocks of an array of up to a shape; equal arrays share cached blocks."""
     layout = (source.offset, source.stored.str, source.shape, source.strides, source.axis)
     key = source.file.version, layout, source.chunk_offsets
-    return Chunked(SourceChunks(source, described, chunk_shape, key=key))
+    return SourceChunks(source, described, tuple(map(min, chunk_shape, source.shape)), key=key)
 
 
 class CachedRows(WithStorage):
@@ -238,43 +226,56 @@ class CachedRows(WithStorage):
     ----------
     source : Strided, Chunked, or Concat of either
     chunk_shape : tuple of int
-    cached : sequence of Chunked, optional
-        The blocks of each array, where they are known: opening many files takes less time.
     """
 
-    def __init__(
-        self,
-        source: Strided | Chunked | Concat,
-        chunk_shape: tuple[int, ...],
-        cached: Sequence[Chunked | Concat] = (),
-    ) -> None:
+    def __init__(self, source: Strided | Chunked | Concat, chunk_shape: tuple[int, ...]) -> None:
         self.source, self.shape, self.dtype = source, source.shape, source.dtype
         self.chunk_shape = chunk_shape
         self._nbytes = prod(source.shape) * source.dtype.itemsize
-        storage, spans = source.storage(), np.equal(chunk_shape, source.shape)
-        self._cut_axes: list[int] = []
-        parts: Any = (source,)
-        if isinstance(source, Concat):
-            parts, spans[source.axis] = source.parts, False
-        if isinstance(parts[0], Strided):
-            reading = storage.reading
-            if self._nbytes <= MANY_TIMES * cache_share():
-                reading = "small rows, in blocks that are read once and cached, if there is room"
-            storage = replace(storage, reading=reading, cached_whole=(self._nbytes,))
-        else:
-            stored: Any = source
-            self._cut_axes = np.flatnonzero(np.not_equal(chunk_shape, stored.chunk_shape)).tolist()
-        blocks: Any = cached
-        if len(blocks) < len(parts):
-            blocks = [_blocks_of(part, storage, chunk_shape, spans) for part in parts]
-        self._cached: Chunked | Concat = blocks[0]
-        if isinstance(source, Concat):
-            self._cached = source.with_parts(blocks)
-        self._storage = storage
-        self._few = 0 if storage.is_remote or self._cut_axes else _FEW
-        # Neighbours are read in one request, and each long window in one.
-        contiguous = isinstance(source, Strided) and source.chunk_offsets is None
-        self._joins = contiguous and source.has_runs and self._few > 0
+        chunks: tuple[int, ...] | None = getattr(source, "chunk_shape", None)
+        pairs = enumerate(zip(chunk_shape, chunks or chunk_shape, strict=True))
+        self._cut_axes = [axis for axis, (block, chunk) in pairs if block != chunk]
+        self._is_small = chunks is None
+        self._is_joined = self._is_small and isinstance(source, Concat) and source.axis == 0
+
+    # Made when they are needed, which is never for each of many files that are read as one.
+
+    @cached_property
+    def _storage(self) -> Storage:
+        """How the array is stored."""
+        storage = self.source.storage()
+        if not self._is_small:
+            return storage
+        reading = storage.reading
+        if self._nbytes <= MANY_TIMES * cache_share():
+            reading = "small rows, in blocks that are read once and cached, if there is room"
+        return replace(storage, reading=reading, cached_whole=(self._nbytes,))
+
+    @cached_property
+    def _cached(self) -> Chunked | Concat:
+        """The blocks of all arrays as one."""
+        source: Any = self.source
+        parts, shape = getattr(source, "parts", (source,)), self.chunk_shape
+        if self._is_joined:
+            blocks = [_blocks_of(part, self._storage, shape) for part in parts]
+            joined, owners, starts = joined_chunks(blocks)
+            table: PartTable = source.table
+            owners, within = owners[table.owners], starts[table.owners] + table.within
+            return Concat(tuple(joined), 0, replace(table, owners=owners, within=within))
+        if self._is_small:
+            cached = [Chunked(_blocks_of(part, self._storage, shape)) for part in parts]
+        else:  # as long as the chunks along axes that blocks do not span
+            spans = np.equal(shape, source.shape)
+            spans[[source.axis] if isinstance(source, Concat) else []] = False
+            lengths = [np.where(spans, shape, part.chunk_shape).tolist() for part in parts]
+            pairs = zip(parts, lengths, strict=True)
+            cached = [Chunked(part.reader, tuple(each)) for part, each in pairs]
+        return source.with_parts(cached) if isinstance(source, Concat) else cached[0]
+
+    @cached_property
+    def _few(self) -> int:
+        """Up to so many boxes are read without blocks."""
+        return 0 if self._storage.is_remote or self._cut_axes else _FEW
 
     has_runs = True
 
@@ -291,8 +292,11 @@ class CachedRows(WithStorage):
             return [(self._cached, slice(None))] if whole and least <= cache_share() else direct
         if len(origins) < self._few:
             return direct
-        if self._joins and extent.lengths[1:] == self.shape[1:]:
-            # By the ends alone: a shuffled batch that is taken for neighbours is read one by one.
+        whole = extent.lengths[1:] == self.shape[1:] and self._few > 0
+        contiguous = isinstance(self.source, Strided) and self.source.chunk_offsets is None
+        if whole and contiguous and self.source.has_runs:
+            # Neighbours are read in one request, and each long window in one. By the ends alone: a
+            # shuffled batch that is taken for neighbours is read one by one.
             together = origins[-1, 0] - origins[0, 0] == (len(origins) - 1) * extent.lengths[0]
             if together or extent.size * self.dtype.itemsize > _LONG:
                 return direct
@@ -308,20 +312,31 @@ class CachedRows(WithStorage):
     ) -> None:
         """Write ``out[i] = the box at origins[i]``, or to ``out[places[i]]``; see `Source.read`."""
         for source, some in self._shares(origins, extent):
-            if places is not None:
-                read_to(source, origins[some], extent, out, places[some])
-            elif isinstance(some, slice):
-                source.read(origins, extent, out)
-            elif source is self._cached and 2 * len(some) > len(origins):
+            rows: Any = some
+            where = places if isinstance(some, slice) else some if places is None else places[some]
+            if where is some and source is not self.source and 2 * len(some) > len(origins):
                 # Any rows in the places of the few others, which are read over them: rows of 784
                 # bytes, nearly all cached, take 1 / 1.3 of the processor's time.
-                rows = np.full(len(origins), some[0])
+                rows, where = np.full(len(origins), some[0]), None
                 rows[some] = some
-                source.read(origins[rows], extent, out)
-            else:
-                read_to(source, origins[some], extent, out, some)
+            begins = origins[rows]
+            read = partial(read_to, origins=begins, extent=extent, out=out, places=where)
+            self._read(source, read, begins[:, 0], extent.spans[0])
 
     read_to = read
+
+    def _read(
+        self, source: Source, read: Callable[[Source], None], starts: Ints, lengths: Ints | int
+    ) -> None:
+        """Read from a source; from the arrays if it is the blocks of several, and that fails."""
+        if source is self.source or not self._is_joined:
+            read(source)
+            return
+        with suppress(SourceError):
+            read(source)
+            cast(Concat, self.source).check_at(starts, lengths)
+            return
+        read(self.source)  # raises the error of one of them, with its rows
 
     def read_boxes(self, origins: Ints, extent: Extent) -> list[Boxes]:
         """Return the boxes that are read, with their sources."""
@@ -331,7 +346,8 @@ class CachedRows(WithStorage):
         """Write runs of rows end to end; see `oocdata.engines.ragged.read_ragged`."""
         targets = np.cumsum(lengths) - lengths
         for source, some in self._run_shares(starts, lengths):
-            scatter_runs(source, starts[some], lengths[some], out, targets[some])
+            runs: Any = {"starts": starts[some], "counts": lengths[some], "targets": targets[some]}
+            self._read(source, partial(scatter_runs, out=out, **runs), starts[some], lengths[some])
 
     def runs_below(self, starts: Ints, lengths: Ints) -> list[Runs]:
         """Return the runs with the sources to read them from."""

@@ -26,6 +26,7 @@ from oocdata.engines.many_files import readers_of_several
 from oocdata.engines.ragged import Runs, affected_rows, run_positions, scatter_runs
 from oocdata.engines.source import Annotations, Boxes, Source, Storage, WithStorage
 from oocdata.errors import SourceError
+from oocdata.index import distinct
 from oocdata.threads import cached_property
 
 _FEW_CROSSING = 8
@@ -129,16 +130,10 @@ class Concat(WithStorage):
 
     def kept(self, origins: Ints, extent: Extent) -> NDArray[np.bool_]:
         """Return whether chunks may stay, of sources that are all in chunks; see `Chunked.kept`."""
-        owners, within = self._located(origins)
-        kept = np.empty(len(owners), np.bool_)
-        groups: Any = self._by_reader(owners)
-        for reader, boxes in groups:
-            if reader is not None:
-                kept[boxes] = reader.kept(self._members[owners[boxes]], within[boxes], extent)
-                continue
-            parts: Any = self._shares(owners[boxes], within[boxes])
-            for part, some, begins in parts:
-                kept[boxes[some]] = part.kept(begins, extent)
+        kept = np.empty(len(origins), np.bool_)
+        parts: Any = self.shares(origins)
+        for part, boxes, begins in parts:
+            kept[boxes] = part.kept(begins, extent)
         return kept
 
     def with_parts(self, parts: Sequence[Source], **changes: Any) -> Concat:
@@ -267,6 +262,15 @@ class Concat(WithStorage):
     def _shares(self, owners: Ints, within: Ints) -> Iterator[tuple[Source, Ints, Ints]]:
         for owner, boxes in groups_of(owners):
             yield self.parts[owner], boxes, within[boxes]
+
+    def check_at(self, starts: Ints, lengths: Ints | int) -> None:
+        """Raise if a file that holds runs of positions along the axis has changed."""
+        ends = starts + lengths
+        first, last = (self._part_of(at[ends > starts]) for at in (starts, ends - 1))
+        parts = run_positions(first, last - first + 1)
+        for owner in distinct(self.table.owners[parts]).tolist():
+            part: Any = self.parts[owner]
+            part.check()
 
     @property
     def has_runs(self) -> bool:

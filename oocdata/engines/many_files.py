@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent, Ints, groups_of, split_into_points
 from oocdata.engines.cache import ArrayCache
-from oocdata.engines.chunked import Chunked
+from oocdata.engines.chunked import Chunked, ChunkReader
 from oocdata.engines.files import OpenFile
+from oocdata.engines.prefetch import Fetch
 from oocdata.engines.runs import UnfinishedError, read_runs
 from oocdata.engines.source import Storage
 from oocdata.engines.strided import Strided
@@ -102,11 +103,8 @@ class UniformFiles:
     ) -> bool:
         """Write ``out[places[i]]``, or ``out[i]``, = the box at origins[i] of array owners[i].
 
-        Returns
-        -------
-        bool
-            False if this is impossible, in this way or at all. The caller then reads one array
-            after the other, which raises the error, if any.
+        Return False if this is impossible, in this way or at all. The caller then reads one array
+        after the other, which raises the error, if any.
         """
         array = self.parts[0]
         if (owners == owners[0]).all():
@@ -160,11 +158,9 @@ class UniformChunks:
         self.chunk_shape = (int(units.max()), *parts[0].chunk_shape[1:])
         # A single chunk, as of a short last file, may be shorter: no box crosses its end.
         self._units = np.where(counts == 1, units.max(), units)
-        ends = self.chunk_shape[0] * np.cumsum(counts)
-        self._starts = np.concatenate(([0], ends[:-1]))
         self.parts = tuple(part.with_slots(self.chunk_shape) for part in parts)
-        shape = (int(ends[-1]), *parts[0].shape[1:])
-        readers = _Readers(self.chunk_shape, shape, self.parts)
+        readers = _Readers.of(self.parts)
+        self._starts = readers.starts
         cached = ArrayCache.joined([part.cached for part in self.parts])
         self._whole = Chunked(readers, cached=cached)
         self._equal = bool((self._units == self._units[0]).all())
@@ -174,11 +170,7 @@ class UniformChunks:
     ) -> bool:
         """Write ``out[places[i]]``, or ``out[i]``, = the box at origins[i] of array owners[i].
 
-        Returns
-        -------
-        bool
-            False if this is impossible. The caller then reads one array after the other, which
-            raises the error.
+        Return False if this is impossible; see `UniformFiles.read`.
         """
         read_from = [self.parts[owner] for owner in distinct(owners).tolist()]
         length = extent.lengths[0]
@@ -192,18 +184,12 @@ class UniformChunks:
             if places is not None:
                 places = (places[:, None] * length + np.arange(length)).ravel()
         try:
-            for part in read_from:
-                part.check()
             self._whole.read(self._moved(owners, origins), extent, out, places)
             for part in read_from:
                 part.check()
         except SourceError:
             return False
         return True
-
-    def kept(self, owners: Ints, origins: Ints, extent: Extent) -> NDArray[np.bool_]:
-        """Return whether all chunks up to the last one of each box may stay; see `Cache.kept`."""
-        return self._whole.kept(self._moved(owners, origins), extent)
 
     def _moved(self, owners: Ints, origins: Ints) -> Ints:
         """Return the origins of boxes along all arrays, one after another."""
@@ -222,38 +208,64 @@ class _Readers:
 
     chunk_shape: tuple[int, ...]
     shape: tuple[int, ...]
-    parts: tuple[Chunked, ...]
+    arrays: tuple[ChunkReader, ...]
+    dtype: np.dtype[Any]
+    own_threads: bool
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.parts[0].dtype
-
-    @property
-    def own_threads(self) -> bool:
-        return self.parts[0].own_threads
+    @classmethod
+    def of(cls, parts: Sequence[ChunkReader]) -> _Readers:
+        units, counts = _grids(parts)
+        chunk_shape = int(units.max()), *parts[0].chunk_shape[1:]
+        shape = chunk_shape[0] * int(counts.sum()), *parts[0].shape[1:]
+        return cls(chunk_shape, shape, tuple(parts), parts[0].dtype, parts[0].own_threads)
 
     def storage(self) -> Storage:
-        return self.parts[0].storage()
+        return self.arrays[0].storage()
 
     def check(self) -> None:
-        """Check nothing: only the arrays that are read are checked, by `UniformChunks.read`."""
+        """Check nothing: who reads checks only the arrays that are read."""
 
     @cached_property
     def _ends(self) -> Ints:
         """Place along axis 0 of the grid where each array ends."""
-        ends: Ints = np.cumsum(_grids(self.parts)[1])
+        ends: Ints = np.cumsum(_grids(self.arrays)[1])
         return ends
 
-    def read_chunks(self, places: Ints, outs: Sequence[NDArray[Any]]) -> None:
-        owners = self._ends.searchsorted(places[:, 0], side="right")
-        for owner, which in groups_of(owners):
-            part = self.parts[owner]
+    @property
+    def starts(self) -> Ints:
+        return self.chunk_shape[0] * np.concatenate(([0], self._ends[:-1]))
+
+    def _shares(self, places: Ints) -> Iterator[tuple[ChunkReader, Ints, Ints]]:
+        """Yield each array with the numbers of its chunks, and their places in it."""
+        for owner, which in groups_of(self._ends.searchsorted(places[:, 0], side="right")):
             within = places[which]
             within[:, 0] -= self._ends[owner - 1] if owner else 0
+            yield self.arrays[owner], which, within
+
+    def fetches(self, places: Ints) -> list[Fetch]:
+        shares: Any = self._shares(places)
+        return [fetch for part, _, within in shares for fetch in part.fetches(within)]
+
+    def read_chunks(self, places: Ints, outs: Sequence[NDArray[Any]]) -> None:
+        for part, which, within in self._shares(places):
             unit = part.chunk_shape[0]
             lengths = np.minimum(unit, part.shape[0] - within[:, 0] * unit)
             clipped = zip(which.tolist(), lengths.tolist(), strict=True)
             part.read_chunks(within, [outs[chunk][:length] for chunk, length in clipped])
+
+
+def joined_chunks(readers: Sequence[ChunkReader]) -> tuple[list[Chunked], Ints, Ints]:
+    """Return arrays as a few longer ones, and the number of each one's and its position there.
+
+    Chunks are equally long, but for that of an array with a single one.
+    """
+    owners, starts = np.zeros((2, len(readers)), np.int64)
+    joined: list[Chunked] = []
+    for numbers in similar(*_grids(readers)):
+        longer = _Readers.of([readers[number] for number in numbers])
+        owners[numbers], starts[numbers] = len(joined), longer.starts
+        joined.append(Chunked(longer))
+    return joined, owners, starts
 
 
 def readers_of_several(
@@ -305,7 +317,7 @@ def similar(lengths: Ints, counts: Ints) -> Iterator[list[int]]:
         left = left[fits:]
 
 
-def _grids(parts: Sequence[Chunked]) -> tuple[Ints, Ints]:
+def _grids(parts: Sequence[ChunkReader]) -> tuple[Ints, Ints]:
     """Return the length of each array's chunks along axis 0, and their number."""
     units = np.array([part.chunk_shape[0] for part in parts])
     return units, np.array([-(-part.shape[0] // part.chunk_shape[0]) for part in parts])

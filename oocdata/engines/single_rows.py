@@ -44,7 +44,10 @@ def single_row(source: Source) -> Source:
     if isinstance(source, Decoded):  # number by number, whatever the axes
         return replace(source, source=single_row(source.source))
     if isinstance(source, Chunked):
-        return Chunked(_SingleRowChunks(source.reader))
+        chunk = (1, *source.reader.chunk_shape)
+        return Chunked(
+            _SingleRowChunks(source.reader, shape, chunk, source.dtype, source.own_threads)
+        )
     if type(source) is Strided and source.chunk_offsets is None:
         strides = (source.stored.itemsize * prod(source.shape), *source.strides)
         described = _described(storage, storage.strides and strides)
@@ -74,22 +77,10 @@ class _SingleRowChunks:
     """The chunks of an array as one row; a `oocdata.engines.chunked.ChunkReader`."""
 
     reader: ChunkReader
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return (1, *self.reader.shape)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.reader.dtype
-
-    @property
-    def chunk_shape(self) -> tuple[int, ...]:
-        return (1, *self.reader.chunk_shape)
-
-    @property
-    def own_threads(self) -> bool:
-        return self.reader.own_threads
+    shape: tuple[int, ...]
+    chunk_shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    own_threads: bool
 
     def storage(self) -> Storage:
         return _described(self.reader.storage())

@@ -25,7 +25,7 @@ from oocdata.datasets.view import View
 from oocdata.engines import blocked as blocked_module
 from oocdata.engines import files, many_files
 from oocdata.engines.blocked import CachedRows, blocked
-from oocdata.engines.cache import cache
+from oocdata.engines.cache import ArrayCache, Cache, cache
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.files import Descriptor
 from oocdata.engines.source import Source
@@ -462,6 +462,14 @@ def test_small_rows_of_many_files_are_read_as_one(
         read(self, origins, *arguments)
 
     monkeypatch.setattr(Chunked, "read", counting)
+    made: list[int] = []  # chunks of each array in the cache
+
+    def cached(self: Cache, key: Any, nbytes: int, chunks: int, *more: Any) -> ArrayCache:
+        made.append(chunks)
+        return cached_array(self, key, nbytes, chunks, *more)
+
+    cached_array = Cache.array
+    monkeypatch.setattr(Cache, "array", cached)
     array = sample_array((2000, 7), "<i4")
     paths = [str(tmp_path / f"{number}.npy") for number in range(40)]
     for path, part in zip(paths, np.split(array, 40), strict=True):
@@ -472,6 +480,7 @@ def test_small_rows_of_many_files_are_read_as_one(
         rows = np.random.default_rng(0).permutation(2000)
         assert_array_equal(dataset.take(rows), array[rows])
     assert reads == [2000, 2000]  # one read whatever the number of files
+    assert made == [40, 40]  # blocks, one a file
     assert sum(lengths_read) == array.nbytes
     if groups == 1:
         windows = view.windows(3, episodes=[2000])  # which cross the files
