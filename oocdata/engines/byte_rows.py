@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent, Ints, covered_rows
-from oocdata.engines.buffers import empty
+from oocdata.engines.buffers import empty, keep_freed_memory
 from oocdata.engines.ragged import affected_rows, read_bounds, read_ragged, row_batches
 from oocdata.engines.source import Source, Storage, WithStorage
 from oocdata.engines.strided import Strided
@@ -56,14 +56,6 @@ _new_bytes = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize
 
 _SIZES = np.array(sorted(set(np.ceil(2.0 ** (np.arange(4 * 50) / 4)).tolist())), np.int64)
 """Size classes of rows, by the largest size of each: four per power of two."""
-
-TRIM_BLOCK = (32 << 20) - (8 << 10)
-"""Size of a block that is freed once to raise malloc's trim threshold (``man mallopt``,
-M_TRIM_THRESHOLD) from 128 KiB to twice this size, its maximum, so that memory freed with a batch is
-not returned to the kernel each time. Without it, `to_tf` took twice the processor time for records
-of 60 KB (70 µs, now 34) and 1.3 times for 5 KB; with a quarter of the size, batches of 32 of 1 MB
-took twice the time (740 µs a record, now 410)."""
-
 
 Framing = Callable[[NDArray[np.uint8], Ints, Ints], list[bytes]]
 """Returns the delivered part of each stored row: without line ends, or a record's framing.
@@ -141,7 +133,7 @@ class ByteRows(WithStorage):
         self._storage = storage
         self.shape = (max(0, offsets.shape[0] - 1),)
         self.dtype = np.dtype(object)
-        np.empty(TRIM_BLOCK, np.uint8)  # freed at once
+        keep_freed_memory()
 
     def __reduce__(self) -> Any:
         return ByteRows, (self.values, self.offsets, self.framing, self._storage)

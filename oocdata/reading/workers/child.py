@@ -20,8 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.datasets.spec import Batch, leaves
-from oocdata.engines.buffers import ALIGNMENT
-from oocdata.engines.byte_rows import TRIM_BLOCK
+from oocdata.engines.buffers import ALIGNMENT, keep_freed_memory
 from oocdata.errors import MapError
 from oocdata.loader import Loader
 from oocdata.memory import set_memory
@@ -82,9 +81,7 @@ def _wait_for_end(lifeline: int) -> None:
 def _serve(connection: Connection[Any, Any], slots: int, sent: int) -> None:
     lengths, slot_bytes, memory_bytes = pickle.loads(connection.recv_bytes())
     set_memory(memory_bytes)
-    # Freed at once. Else temporary arrays of a function would have new pages in each call: square
-    # roots of batches of 512 KiB took four times the processor time.
-    np.empty(TRIM_BLOCK, np.uint8)
+    keep_freed_memory()
     memory = np.frombuffer(mmap.mmap(slots, 0), np.uint8)
     os.close(slots)
     read: Callable[..., list[Batch]] | None = None
