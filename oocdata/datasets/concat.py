@@ -112,7 +112,6 @@ class Concat(Dataset):
         """Return the arrays in the structure of an element; or copy the parts' batches together."""
         if not self.is_mapped:
             return super().assemble(arrays, positions, draw)
-
         batch: Batch = map_tree(
             lambda leaf: empty((len(positions), *leaf.shape), leaf.dtype), self.spec
         )

@@ -59,11 +59,13 @@ class Draw:
     """First lane of the batch, or of the rank's part of the batch."""
     positions: Ints | None = None
     """Positions of the batch's elements in the loader's dataset."""
+    whole: Draw | None = None
+    """Draw of the batch of which this is a part."""
 
     @cached_property
     def rng(self) -> np.random.Generator:
-        """Generator of the batch; the batched functions of a chain draw from it in turn."""
-        return self._generator(0, self.step, self.lane)
+        """Generator of the whole batch; its batched functions draw from it in turn."""
+        return self.whole.rng if self.whole else self._generator(0, self.step, self.lane)
 
     def rng_of(self, place: int) -> np.random.Generator:
         """Return the generator of the element at one place of the batch."""
@@ -71,10 +73,9 @@ class Draw:
         return self._generator(1, position)
 
     def of(self, places: Ints) -> Draw:
-        """Return the draw for some elements of the batch; functions share the batch's generator."""
-        draw = replace(self, positions=places if self.positions is None else self.positions[places])
-        draw.__dict__["rng"] = self.rng
-        return draw
+        """Return the draw for some elements of the batch."""
+        positions = places if self.positions is None else self.positions[places]
+        return replace(self, positions=positions, whole=self)
 
     def _generator(self, kind: int, *words: int) -> np.random.Generator:
         # SeedSequence accepts no negative integers, so the sign is passed as a separate word.

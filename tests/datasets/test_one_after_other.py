@@ -18,6 +18,7 @@ from recording import RecordingSource
 import oocdata as ooc
 from oocdata.blocks import ADDRESSABLE, Blocks, BlockTable
 from oocdata.datasets import dataset as dataset_module
+from oocdata.datasets.dataset import Draw
 from oocdata.datasets.spec import leaves
 from oocdata.describe import as_json, from_json
 from oocdata.engines import copying
@@ -132,6 +133,21 @@ def test_functions_get_their_own_elements_and_draw_by_position() -> None:
         # By (seed, epoch, position), whatever else is in the batch.
         assert_array_equal(mixed.batch(step)[own], alone.batch(step)[own])
         assert_array_equal(mixed.batch(step)[~own], positions[~own] + 0.5)
+
+
+def test_batched_functions_share_a_generator_that_is_made_when_one_draws(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plain = ooc.open(np.arange(30.0))
+    parts = plain[:12], plain[12:]
+    drawing = ooc.concat([x.map(lambda x, rng: x + rng.random(len(x)), rng=True) for x in parts])
+    drawn = np.random.default_rng([5, 0, 0, 0, 1, 0]).random(15)  # of seed 5, epoch 0 and step 1
+    assert_array_equal(drawing.batches(15, seed=5).batch(1), np.arange(15, 30) + drawn)
+    drawn = np.random.default_rng([5, 0, 0, 0, 0, 0]).random(30)
+    assert_array_equal(drawing.batches(30, seed=5).batch(0), np.arange(30) + drawn)
+    monkeypatch.setattr(Draw, "_generator", None)
+    quiet = ooc.concat([x.map(noisy_too) for x in parts])
+    assert_array_equal(quiet.batches(30).batch(0), np.arange(30) + 0.5)
 
 
 def noisy_too(x: np.ndarray) -> np.ndarray:
