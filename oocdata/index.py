@@ -66,8 +66,9 @@ def is_iterable(value: object) -> bool:
 
 def is_masked(value: object) -> bool:
     """Return whether an array has masked values, which `np.asarray` would unmask."""
-    masked = sys.modules.get("numpy.ma")  # NumPy imports it on first use, which takes a while
-    return hasattr(value, "_mask") and masked is not None and bool(masked.is_masked(value))
+    has_mask = type(value) is not np.ndarray and hasattr(value, "_mask")
+    # NumPy imports it on first use, which takes a while.
+    return has_mask and "numpy.ma" in sys.modules and bool(np.ma.is_masked(value))
 
 
 def distinct(values: NDArray[Value]) -> NDArray[Value]:

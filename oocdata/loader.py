@@ -52,8 +52,7 @@ copied to aligned memory, up to this size of a batch."""
 _MAPPED_STEPS, _MAPPED_BYTES = 8, 4 << 20
 """Most steps of a run of mapped functions, and bytes of their arguments and results. Through
 `to_tf`, batches of 32 small pictures (100 KB as float32) come 3.2 times as fast as one by one, of
-500 KB 1.4 times. By NumPy iteration, half the bytes took 1.4 times the processor time for results
-of 512 KiB; twice the bytes saved nothing."""
+500 KB 1.4 times. Half the bytes took 1.4 times the processor time for 512 KiB; twice saved none."""
 
 _RUNS_IN_A_WINDOW = 4
 """Runs of steps in a window of a block shuffle, at least: when a run ends in one window, the chunks

@@ -206,7 +206,7 @@ class Map(Dataset):
 
     def _stack(self, elements: list[Any]) -> Batch:
         try:
-            columns = [list(leaves(align(element, elements[0]))) for element in elements]
+            columns = [leaves(align(element, elements[0])) for element in elements]
             stacked = iter([np.stack(column) for column in zip(*columns, strict=True)])
         except ValueError as error:
             raise MapError(

@@ -77,6 +77,7 @@ Batch: TypeAlias = NDArray[Any] | tuple["Batch", ...] | dict[str, "Batch"]
 """A tree of arrays with the structure of a `Spec`."""
 
 
+_NODES = (tuple, dict)
 _Leaf = TypeVar("_Leaf")
 _Tree: TypeAlias = _Leaf | tuple["_Tree[_Leaf]", ...] | dict[str, "_Tree[_Leaf]"]
 
@@ -92,18 +93,18 @@ def map_tree(function: Callable[[Any], _Leaf], tree: Any) -> _Tree[_Leaf]:
 
 def align(tree: _Tree[_Leaf], pattern: Any) -> _Tree[_Leaf]:
     """Return a tree with dicts in the order of a pattern's; raise ValueError if they differ."""
+    if not (isinstance(pattern, _NODES) or isinstance(tree, _NODES)):
+        return tree
     if isinstance(pattern, tuple) and isinstance(tree, tuple):
-        return tuple(align(one, other) for one, other in zip(tree, pattern, strict=True))
+        return tuple([align(one, other) for one, other in zip(tree, pattern, strict=True)])
     if isinstance(pattern, dict) and isinstance(tree, dict) and tree.keys() == pattern.keys():
         return {name: align(tree[name], part) for name, part in pattern.items()}
-    if isinstance(pattern, tuple | dict) or isinstance(tree, tuple | dict):
-        raise ValueError("trees differ")
-    return tree
+    raise ValueError("trees differ")
 
 
 def leaves(tree: Any) -> Iterator[Any]:
     """Iterate over the leaves of a tree in order."""
-    if isinstance(tree, tuple | dict):
+    if isinstance(tree, _NODES):
         parts = tree.values() if isinstance(tree, dict) else tree
         return itertools.chain.from_iterable(map(leaves, parts))
     return iter((tree,))
@@ -205,10 +206,8 @@ def as_leaf(value: Any) -> NDArray[Any]:
 
     TensorFlow ignores byte order, and would misread other arrays.
     """
-    if isinstance(value, str | bytes):
-        text = np.empty((), object)
-        text[()] = value.encode() if isinstance(value, str) else bytes(value)
-        return text
+    if isinstance(value, (str, bytes)):
+        return np.array(value.encode() if isinstance(value, str) else bytes(value), object)
     array = np.asarray(value)
     unclear = array.dtype.hasobject and not all(type(one) is bytes for one in array.flat)
     if unclear or is_masked(value):

@@ -40,10 +40,6 @@ _byte_of = c_char.from_buffer
 _MAX_RATIO = 16
 """An idle block is reused if it is at most this many times as large as needed."""
 
-_TRIM_BLOCK = (32 << 20) - (8 << 10)
-"""Largest block whose end raises malloc's thresholds, to this size and twice it: ``man mallopt``,
-M_TRIM_THRESHOLD. With a quarter of it, batches of 32 records of 1 MB took twice the time."""
-
 _Map = TypeVar("_Map", bound=mmap.mmap)
 
 _MAX_WASTE, _MIN_SHRINK_BYTES = 1.25, 1 << 20
@@ -137,12 +133,12 @@ def reserve(kind: type[_Map], nbytes: int, flags: int = 0) -> _Map:
 
 
 def keep_freed_memory() -> None:
-    """Let malloc keep the memory that is freed with a batch, which it would return to the kernel.
+    """Let malloc keep up to 64 MiB of freed memory (``man mallopt``: M_TRIM_THRESHOLD).
 
-    Without it, the pages of the next batch fault again. `to_tf` took twice the processor time for
-    records of 60 KB, and NumPy iteration 1.6 times for results of functions of 512 KiB.
+    Else the pages of the next batch fault again: `to_tf` took twice the processor time for records
+    of 60 KB, NumPy iteration 1.6 times for results of functions of 512 KiB.
     """
-    np.empty(_TRIM_BLOCK, np.uint8)  # freed at once
+    np.empty((32 << 20) - (8 << 10), np.uint8)  # the largest block whose end raises the threshold
 
 
 def advise(mapping: mmap.mmap | None, name: str, start: int, nbytes: int) -> None:
