@@ -542,8 +542,8 @@ class Dataset(Described, Splitting, ABC):
             function of (seed, epoch, position).
         axes : sequence of int, optional
             Axes of the element; negative ones count from the end. By default the last ``len(size)``
-            axes. All arrays of an element get the same crop: x and y of a window, all members of a
-            zip.
+            axes; ``(0, 1)`` for pictures with channels last, also beside masks without channels.
+            All arrays of an element get the same crop: x and y of a window, all members of a zip.
 
         Returns
         -------

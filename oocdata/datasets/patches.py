@@ -51,17 +51,24 @@ def make_patches(
     arrays = zip(leaves(dataset.spec), dataset._can_cut, strict=True)
     shapes = [leaf.shape for leaf, can_cut in arrays if can_cut]
     ndim = min(map(len, shapes))
-    chosen = _axes(axes, len(sizes), ndim)
-    lengths = {tuple(shape[axis] for axis in chosen) for shape in shapes}
-    if len(lengths) > 1:
+    from_end = _axes(axes, len(sizes), ndim)
+    from_front = tuple(axis + ndim for axis in from_end)
+    mixed = axes is not None and min(axes) >= 0 and ndim < max(map(len, shapes))
+    for chosen in (from_front, from_end) if mixed else (from_end,):  # pictures (y, x, c), masks
+        lengths = {tuple(shape[axis] for axis in chosen) for shape in shapes}
+        if len(lengths) == 1:
+            break
+    else:
         raise ArgumentError(
             f"`axes` must be alike in all arrays of an element to cut the same part of each; axes "
-            f"{chosen} have {sorted(lengths)}. Give `axes`, or cut one of the arrays first."
+            f"{chosen} have {sorted(lengths)}. Give `axes`, such as (0, 1) where channels "
+            "are last, or cut one of the arrays first."
         )
     (whole,) = lengths
     if any(part > length for length, part in zip(whole, sizes, strict=True)):
         raise ArgumentError(
             f"`size` must fit into an element; got {sizes} where axes {chosen} have {whole}."
+            + (" Give `axes`, such as (0, 1) where channels are last." if len(sizes) < ndim else "")
         )
     if per_row is None:
         triples = zip(whole, sizes, steps, strict=True)
@@ -106,7 +113,8 @@ class Patches(Dataset):
     per_row : int
         Number of patches of each element; they are adjacent.
     axes : tuple of int
-        Negative, counted from the element's end.
+        Negative, counted from the element's end; or all counted from the front of each array, if
+        these have different numbers of axes.
     chosen : range or ndarray of int64
         Numbers of the selected patches, in order.
     """

@@ -183,6 +183,7 @@ class Request(ArrayRequest):
 
     def crop(self, axes: tuple[int, ...], size: tuple[int, ...], offsets: Ints) -> Self:
         """Return the request for a crop of each element; see `ArrayRequest.crop`."""
+        axes = tuple(axis if axis < 0 else axis + 1 - len(self.shape) for axis in axes)
         extent, moves = _cropped(self.extent, self.placement, axes, size)
         shape, origins = list(self.shape), self.origins.copy()
         each = len(origins) // max(1, len(offsets))
