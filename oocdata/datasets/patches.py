@@ -51,8 +51,13 @@ def make_patches(
     arrays = zip(leaves(dataset.spec), dataset._can_cut, strict=True)
     shapes = [leaf.shape for leaf, can_cut in arrays if can_cut]
     ndim = min(map(len, shapes))
-    from_end = _axes(axes, len(sizes), ndim)
-    from_front = tuple(axis + ndim for axis in from_end)
+    counted = as_axes(range(-len(sizes), 0) if axes is None else axes, ndim)
+    if counted is None or len(counted) != len(sizes):
+        raise ArgumentError(
+            f"`size` and `axes` must be of different axes of an element, which has {ndim}; got "
+            f"{len(sizes)} numbers in `size`, and `axes`={axes!r}."
+        )
+    from_front, from_end = tuple(counted), tuple(axis - ndim for axis in counted)
     mixed = axes is not None and min(axes) >= 0 and ndim < max(map(len, shapes))
     for chosen in (from_front, from_end) if mixed else (from_end,):  # pictures (y, x, c), masks
         lengths = {tuple(shape[axis] for axis in chosen) for shape in shapes}
@@ -87,17 +92,6 @@ def _counts(name: str, value: int | Sequence[int], length: int | None) -> tuple[
     if not counts or (length is not None and len(counts) != length):
         raise ArgumentError(f"`{name}` must have a number for each axis; got {value!r}.")
     return tuple(as_count(name, count) for count in counts)
-
-
-def _axes(axes: Sequence[int] | None, number: int, ndim: int) -> tuple[int, ...]:
-    """Return axes of an element as negative numbers, counted from its end."""
-    counted = as_axes(range(-number, 0) if axes is None else axes, ndim)
-    if counted is None or len(counted) != number:
-        raise ArgumentError(
-            f"`size` and `axes` must be of different axes of an element, which has {ndim}; got "
-            f"{number} numbers in `size`, and `axes`={axes!r}."
-        )
-    return tuple(axis - ndim for axis in counted)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
