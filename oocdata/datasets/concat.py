@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from typing import Any, Self
 
 import numpy as np
@@ -313,8 +313,8 @@ def _check_same_meaning(caller: str, parts: Sequence[Dataset]) -> None:
     Results of functions, and arrays of which nothing is known, are taken as they are.
     """
     known = [part for part in parts if not part.is_mapped]
-    for each in zip_longest(*map(_storages, known)):
-        storages = [storage for storage in each if storage is not None]
+    for each in zip_longest(*map(_storages, known), fillvalue=(None, ())):
+        storages, of_rows = zip(*(pair for pair in each if pair[0] is not None), strict=True)
         meanings = list(dict.fromkeys(filter(None, map(_meaning, storages))))
         if len(meanings) > 1:
             raise ArgumentError(
@@ -326,21 +326,28 @@ def _check_same_meaning(caller: str, parts: Sequence[Dataset]) -> None:
             raise ArgumentError(
                 f"`{caller}` must get datasets with the same columns in one order; {difference}"
             )
-        common_names([storage.dimensions for storage in storages])
+        # Rows are one after the other, whatever the order and the number of their axes.
+        rows = sorted({*chain(*of_rows)})
+        common_names([
+            (*(name if name in own else "" for name in rows), *storage.dimensions)
+            for storage, own in zip(storages, of_rows, strict=True)
+        ])  # fmt: skip
 
 
-def _storages(dataset: Dataset) -> list[Storage]:
-    """Return the storage of each array; of parts one after the other, that of the first."""
+def _storages(dataset: Dataset) -> list[tuple[Storage, tuple[str, ...]]]:
+    """Return the storage of each array, with the names of an element's axes, and those of rows.
+
+    Of parts one after the other, those of the first.
+    """
     if type(dataset) is Concat:
         return _storages(dataset.parts[0])
     if dataset._members:
-        return [storage for part in dataset._members for storage in _storages(part)]
+        return [pair for part in dataset._members for pair in _storages(part)]
     if not isinstance(dataset, View):
-        return [replace(each.storage(), dimensions=()) for each in dataset.sources()]
-    names, axes = [name or "" for name in dataset.names], len(dataset.axes)
-    names[:axes] = sorted(names[:axes])  # rows are one after the other in any order
+        return [(replace(each.storage(), dimensions=()), ()) for each in dataset.sources()]
+    names, axes = tuple(name or "" for name in dataset.names), len(dataset.axes)
     columns = names_of_columns([dataset])  # if stacked, one array
-    return [replace(dataset.storage, columns=columns, dimensions=tuple(names))]
+    return [(replace(dataset.storage, columns=columns, dimensions=names[axes:]), names[:axes])]
 
 
 def _meaning(storage: Storage) -> str:

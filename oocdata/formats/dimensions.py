@@ -24,6 +24,9 @@ PACKING = (*SCALED, "_FillValue", "missing_value")
 VALID = ("valid_range", "valid_min", "valid_max")
 """Attributes whose values are packed like the array's (CF conventions, 2.5.1 and 8.1)."""
 
+BOUNDS = ("bounds", "climatology")
+"""Attributes of coordinates that name their bounds (CF conventions, 7.1 and 7.4)."""
+
 TIME = ("units", "calendar", "dtype")
 """Attributes that describe times (CF conventions, 4.4), and xarray's durations."""
 
@@ -33,8 +36,8 @@ def data_variables(arrays: Mapping[str, Array | None]) -> list[str]:
 
     Coordinates are one-dimensional arrays with the name of their dimension (CF conventions, chapter
     5, "coordinate variable"), and arrays named in the attributes ``coordinates`` (5, "auxiliary
-    coordinate variable") or ``bounds`` (7.1) of another array in their group. Of an array without
-    metadata, None, nothing is known.
+    coordinate variable") or `BOUNDS` of another array in their group. Of an array without metadata,
+    None, nothing is known.
 
     Examples
     --------
@@ -47,7 +50,7 @@ def data_variables(arrays: Mapping[str, Array | None]) -> list[str]:
     coordinates = set()
     for name, array in arrays.items():
         attributes = array.attributes if array else {}
-        for attribute in ("coordinates", "bounds"):
+        for attribute in ("coordinates", *BOUNDS):
             for other in as_text(attributes.get(attribute)).split():
                 coordinates.add(f"{name.rpartition('/')[0]}/{other}".lstrip("/"))
     data = []

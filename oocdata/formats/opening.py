@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -215,15 +215,10 @@ def _open_parts(parts: Sequence[Any], options: Options) -> Source:
     return join_parts(opened, along, options.pad)
 
 
-def _rows(
-    source: Source,
-    options: Options,
-    path: str | None = None,
-    units: Mapping[str, Any] | None = None,
-) -> Source:
+def _rows(source: Source, options: Options, path: str | None = None) -> Source:
     """Apply the options `pad`, `verify`, `field`, `decode` and `pictures` to a source.
 
-    `path` is that of the source's file; `units` are those of bounds, from their coordinate.
+    `path` is that of the source's file.
     """
     if options.pad is not None and is_ragged(source):
         storage = source.storage()
@@ -239,7 +234,7 @@ def _rows(
     if options.decode:
         from oocdata.formats.packing import decoded  # not for `import oocdata`
 
-        source = decoded(source, units)
+        source = decoded(source)
     if source.storage().row_files:  # picture files are decoded, each a row
         return source
     if options.pictures is not None:
@@ -297,20 +292,16 @@ def _open_named(path: str, kind: str, accepted: dict[str, Any], options: Options
     """
     key, axis = options.key, accepted.pop("axis")
     with tree_of(path, kind, **accepted) as tree:
-        names: list[str | None] = [None]
         if key is None or (isinstance(key, str) and tree.is_name(key)):
-            parts, together, names = [tree.open(key, axis)], True, [key]
+            parts, together = [tree.open(key, axis)], True
         else:
             parts, together = [], False
-            alone = options.decode and tree.units_of_bounds(next(tree.matches(key))[0])
-            if axis is not None and options.manifest is None is options.pictures and not alone:
+            if axis is not None and options.manifest is None is options.pictures:
                 with suppress(MismatchedPartsError):
                     parts, together = [tree.join(key, axis)], True
             if not together:
-                names = [name for name, _ in tree.matches(key)]
-                parts = [tree.open(name, axis) for name in names]
-        units = [tree.units_of_bounds(name) if options.decode else {} for name in names]
-    parts = [_rows(part, options, path, each) for part, each in zip(parts, units, strict=True)]
+                parts = [tree.open(name, axis) for name, _ in tree.matches(key)]
+    parts = [_rows(part, options, path) for part in parts]
     if together or key is None:
         return parts[0]
     return tree.concatenate(parts, key, axis, options.pad)

@@ -22,12 +22,11 @@ from oocdata.formats.dimensions import PACKING, SCALED, TIME, VALID, as_text, is
 from oocdata.formats.times import dates_of
 
 
-def decoded(source: Source, units: Mapping[str, Any] | None = None) -> Source:
+def decoded(source: Source) -> Source:
     """Return a source that decodes packed numbers to floats or bools, and times to dates.
 
     A source without attributes of packing is returned unchanged. Values outside the valid range
-    (``valid_min`` etc.) are not masked. `units` are attributes of times that a single array has
-    from another one.
+    (``valid_min`` etc.) are not masked.
     """
     if type(source) is Concat:
         parts = [decoded(part) for part in source.parts]
@@ -42,7 +41,7 @@ def decoded(source: Source, units: Mapping[str, Any] | None = None) -> Source:
             parts, opened=None if opened is None else {**opened, "decode": True}
         )
     storage = source.storage()
-    attributes = {**(units or {}), **storage.annotations().attributes}
+    attributes = storage.annotations().attributes
     removed = dict.fromkeys((*PACKING, "dtype"))
     with error_location(storage.path, storage.key):
         numbers = packing_of(source.dtype, attributes)

@@ -28,7 +28,7 @@ from oocdata.errors import (
     error_location,
 )
 from oocdata.formats.anndata import Group, open_group
-from oocdata.formats.dimensions import as_text, data_variables, is_time
+from oocdata.formats.dimensions import BOUNDS, as_text, data_variables, is_time
 from oocdata.formats.patterns import (
     Key,
     checked_keys,
@@ -163,24 +163,26 @@ class Tree:
         array = None if found is None else self.array(name)
         return {} if array is None else array.attributes
 
-    def units_of_bounds(self, key: str | None) -> dict[str, Any]:
+    def units_of_bounds(
+        self, key: str, shape: tuple[int, ...], dimensions: tuple[str, ...]
+    ) -> dict[str, Any]:
         """Return the units and the calendar that bounds of times have from their coordinate.
 
-        Empty for other arrays. Source: CF conventions, 7.1, "Cell Boundaries".
+        Empty for other arrays. Sources: CF conventions, 7.1, "Cell Boundaries", and 7.4,
+        "Climatological Statistics". The coordinate of the first axis is looked at first.
         """
-        group, _, name = absolute_name(key or "").rpartition("/")
-        bounds = self.array(f"{group}/{name}") if name else None
-        if bounds is None or len(bounds.shape) < 2 or bounds.shape[-1] != 2:
+        group, _, name = absolute_name(key).rpartition("/")
+        if not name or not dimensions or len(shape) < 2 or shape[-1] != 2:
             return {}
         siblings: list[str] = []
         with suppress(SourceError):  # a group at a URL that can't be listed
             siblings = self.below(group)
-        for other in siblings:
+        for other in sorted(siblings, key=dimensions[0].__ne__):
             with suppress(SourceError):  # an array that can't be read
-                found = (self.array(f"{group}/{other}") or bounds).attributes
-                times = {each: found[each] for each in ("units", "calendar") if each in found}
-                if as_text(found.get("bounds")) == name and is_time(times):
-                    return times
+                found = self.attributes(f"{group}/{other}")
+                if name in {as_text(found.get(each)) for each in BOUNDS}:
+                    times = {each: found[each] for each in ("units", "calendar") if each in found}
+                    return times if is_time(times) else {}
         return {}
 
     def open(self, key: str | None, axis: int | str = 0) -> Source:

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 import oocdata as ooc
 from oocdata.cli import app
+from oocdata.describe import as_json, from_json
 from oocdata.errors import (
     ArgumentError,
     MismatchedPartsError,
@@ -313,6 +314,21 @@ def test_files_whose_axes_are_in_another_order(tmp_path: Path, axis: Any) -> Non
     assert_array_equal(ooc.concat(named, other)[5], sample_array((4, 4, 4))[:, 1])
 
 
+def test_rows_along_unlike_numbers_of_axes() -> None:
+    runs, days, turned, others = (
+        ooc.open(xarray.DataArray(np.zeros((3,) * len(dims)), dims=dims), axis=axis)
+        for dims, axis in (
+            (("run", "time", "lat", "lon"), (0, 1)), (("time", "lat", "lon"), 0),
+            (("time", "lon", "lat"), 0), (("run", "time", "lon"), 0),
+        )
+    )  # fmt: skip
+    assert len(ooc.concat(runs, days)) == 12
+    for other, name in ((turned, "lat"), (others, "time")):
+        for first in (runs, days):
+            with pytest.raises(MismatchedPartsError, match=f"have the axis '{name}' at one place"):
+                ooc.concat(first, other)
+
+
 def test_sample_axes_in_another_order(tmp_path: Path) -> None:
     paths = [tmp_path / f"{number}.nc" for number in range(2)]
     for path, dims in zip(paths, (("time", "z", "x"), ("z", "time", "x")), strict=True):
@@ -373,6 +389,25 @@ def test_a_variable_named_as_its_dimension_with_several_axes(tmp_path: Path) -> 
         group.createVariable("z", "f8", ("z", "time"))[:] = 0
     assert ooc.open(tmp_path / "a.nc", "time", axis="nv").names == ("nv", "time")
     assert ooc.open(tmp_path / "a.nc", "g/z").names == ("z", "time")
+
+
+@pytest.mark.parametrize("group", ["", "/runs/one"])
+def test_a_variable_named_as_a_dimension_of_others(tmp_path: Path, group: str) -> None:
+    with netCDF4.Dataset(tmp_path / "a.nc", "w") as file:
+        file.createDimension("time", 3)
+        inner = file.createGroup(group) if group else file
+        inner.createDimension("lat", 4)
+        inner.createVariable("lat", "i4", ("time",), zlib=True)[:] = np.arange(3)
+        inner.createVariable("u", "i4", ("time", "lat"))[:] = 7
+    with h5py.File(tmp_path / "a.nc") as file:
+        assert f"{group}/_nc4_non_coord_lat" in file  # as netCDF-C stores it
+        for key in (f"{group}/lat", f"{group}/l*", f"{group}/_nc4_non_coord_lat"):
+            view = ooc.open(tmp_path / "a.nc", key)
+            assert_array_equal(np.asarray(view), [0, 1, 2])
+            assert view.storage.dimensions == ("time",)
+            assert_array_equal(from_json(as_json(view.batches(2))).batch(1), [2])
+    assert list_datasets(str(tmp_path / "a.nc")) == [f"{group}/lat", f"{group}/u"]
+    assert ooc.open(tmp_path / "a.nc", f"{group}/u").storage.dimensions == ("time", "lat")
 
 
 def test_a_scale_that_was_deleted(tmp_path: Path) -> None:

@@ -17,7 +17,12 @@ from numpy.testing import assert_array_equal
 
 import oocdata as ooc
 from oocdata.describe import as_json, from_json
-from oocdata.errors import MismatchedPartsError, SourceError, UnsupportedDtypeError
+from oocdata.errors import (
+    ArgumentError,
+    MismatchedPartsError,
+    SourceError,
+    UnsupportedDtypeError,
+)
 
 SINCE = {"units": "days since 2000-01-01"}
 
@@ -149,12 +154,15 @@ def test_any_times(tmp_path: Path, data: st.DataObject) -> None:
     assert_array_equal(dates(ooc.open(tmp_path / "a.nc", decode=True)), shown(tmp_path / "a.nc"))
 
 
+@pytest.mark.parametrize("attribute", ["bounds", "climatology"])
 @pytest.mark.parametrize("form", ["nc", "zarr"])
-def test_bounds_have_the_units_of_their_coordinate(tmp_path: Path, form: str) -> None:
+def test_bounds_have_the_units_of_their_coordinate(
+    tmp_path: Path, form: str, attribute: str
+) -> None:
     paths, expected = [], []
     for year in (2020, 2021):
         paths.append(tmp_path / f"{year}.{form}")
-        days = {"units": f"days since {year}-01-01", "bounds": "time_bnds"}
+        days = {"units": f"days since {year}-01-01", attribute: "time_bnds"}
         bounds = np.arange(6.0).reshape(3, 2)
         data = xarray.Dataset(
             {"time_bnds": (("time", "nv"), bounds), "u": (("time", "nv"), bounds)},
@@ -164,14 +172,22 @@ def test_bounds_have_the_units_of_their_coordinate(tmp_path: Path, form: str) ->
             data.to_netcdf(paths[-1])
         else:
             data.to_zarr(paths[-1], zarr_format=2, consolidated=False)
+        expected.append(np.datetime64(f"{year}-01-01", "ns") + bounds.astype("m8[D]"))
         with xarray.open_dataset(paths[-1], **({} if form == "nc" else ZARR)) as shown_data:
-            expected.append(shown_data["time_bnds"].values)
-    assert expected[0].dtype.kind == "M"
+            if attribute == "bounds":  # xarray decodes no climatology
+                assert_array_equal(shown_data["time_bnds"].values, expected[-1])
     view = ooc.open(paths, "time_bnds", decode=True)
     assert_array_equal(dates(view), np.concatenate(expected))
     assert_array_equal(from_json(as_json(view.batches(4))).batch(1), view.batches(4).batch(1))
     assert_array_equal(dates(ooc.open(paths[1], "time_b*", decode=True)), expected[1])
     assert ooc.open(paths[0], "u", decode=True).unit == ""
+    views = [ooc.open(path, "time_bnds") for path in paths]
+    assert views[1].storage.packed == "days since 2021-01-01"
+    with pytest.raises(MismatchedPartsError, match=r"days since 2021-01-01.*\. decode=True"):
+        ooc.open(paths, "time_b*")
+    with pytest.raises(ArgumentError, match="another days since 2021-01-01"):
+        ooc.concat(views)
+    assert_array_equal(ooc.open([paths[0], paths[0]], "time_bnds"), np.tile(bounds, (2, 1)))
 
 
 ZARR: dict[str, Any] = {"engine": "zarr", "consolidated": False}

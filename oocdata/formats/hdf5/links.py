@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 from collections import deque
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from typing import Any, Self
 
 import h5py
 from h5py import h5d, h5g, h5l, h5o, h5t
 from numpy.typing import NDArray
 
+from oocdata.engines.source import Annotations
 from oocdata.errors import (
     ExternalDataError,
     MissingFileError,
@@ -23,10 +25,18 @@ from oocdata.errors import (
     error_location,
 )
 from oocdata.formats.anndata import Group, merge_groups
-from oocdata.formats.hdf5.description import dimension_names, is_dimension_only
+from oocdata.formats.hdf5.description import (
+    annotations_of,
+    dimension_names,
+    is_dimension_only,
+)
 from oocdata.formats.hdf5.file import find_external_file, open_file, translate_errors
 from oocdata.formats.paths import absolute
 from oocdata.formats.tree import Array, Tree, absolute_name
+
+_NO_COORDINATE = "_nc4_non_coord_"
+"""What netCDF4 stores before the name of a variable that has the name of a dimension but is not its
+coordinate, because the dimension is stored under that name (netCDF-C, ``NON_COORD_PREPEND``)."""
 
 _MOST_LINKS = 16
 """Most soft links on the way of one name; HDF5's default limit (``H5Pset_nlinks``)."""
@@ -106,8 +116,13 @@ class Hdf5Names(Tree):
         return name if external_target else self._addresses.get(end, end)
 
     def _object(self, name: str) -> Any:
-        """Return h5py's identifier of the object at a resolved name."""
-        return h5o.open(self.file.id, _encoded(name or "/"))
+        """Return h5py's identifier of the object at a resolved name; see `_NO_COORDINATE`."""
+        found = h5o.open(self.file.id, _encoded(name or "/"))
+        if isinstance(found, h5d.DatasetID) and is_dimension_only(h5py.Dataset(found)):
+            group, _, last = name.rpartition("/")
+            with suppress(KeyError):
+                return h5o.open(self.file.id, _encoded(f"{group}/{_NO_COORDINATE}{last}"))
+        return found
 
     def look(self, name: str) -> Any:
         """Return a `Group`, None, or h5py's identifier of a dataset; see `Tree`.
@@ -137,15 +152,16 @@ class Hdf5Names(Tree):
         opened = None if external_target else self._object(here)
         if not isinstance(opened, h5g.GroupID):
             return []
-        children, hard = [], h5l.TYPE_HARD
+        children, hard = dict[str, None](), h5l.TYPE_HARD
 
         def note(link: bytes, info: Any) -> None:
-            children.append(_decoded(link))
+            child = _decoded(link)
+            children[child.removeprefix(_NO_COORDINATE)] = None
             if info.type == hard:
-                self._addresses[f"{here}/{children[-1]}"] = info.u
+                self._addresses[f"{here}/{child}"] = info.u
 
         opened.links.iterate(note, info=True)
-        return children
+        return list(children)
 
     def names(self) -> list[str]:
         """Return the sorted absolute names of all datasets.
@@ -213,9 +229,11 @@ class Hdf5Names(Tree):
             path = self._linked_file(name, external_target)
             other = Hdf5Names(path, external=self.external, links=self._links + 1)
             return (opened or self._opened).enter_context(other).dataset(external_target[1])
-        found = self.file[end or "/"]
-        if isinstance(found, h5py.Dataset) and not is_dimension_only(found):
-            return found, name
+        found = self._object(end)
+        if isinstance(found, h5d.DatasetID):
+            dataset = h5py.Dataset(found)
+            if not is_dimension_only(dataset):
+                return dataset, dataset.name if _NO_COORDINATE in dataset.name else name
         raise self.missing(name)
 
     def missing(self, name: str, why: str = "") -> MissingKeyError:
@@ -246,6 +264,21 @@ class Hdf5Names(Tree):
                     f"the file of an external link must be there; {filename!r} is not."
                 )
             return path
+
+
+def units_of(dataset: Any) -> dict[str, Any]:
+    """Return the units of bounds from their coordinate; see `Tree.units_of_bounds`."""
+    shape = dataset.shape or ()
+    if shape[-1:] != (2,):
+        return {}
+    names = Hdf5Names("", file=dataset.file)
+    return names.units_of_bounds(dataset.name or "", shape, dimension_names(dataset))
+
+
+def annotated(dataset: Any) -> Annotations:
+    """Return the annotations of an open dataset; those of bounds with `units_of`."""
+    found = annotations_of(dataset)
+    return replace(found, attributes={**units_of(dataset), **found.attributes})
 
 
 def _steps(name: str) -> list[str]:

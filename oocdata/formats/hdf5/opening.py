@@ -39,7 +39,6 @@ from oocdata.formats.dimensions import decoding_hint
 from oocdata.formats.hdf5.decode import ChunkDecoder, can_decode
 from oocdata.formats.hdf5.description import (
     READING,
-    annotations_of,
     describe,
     is_plain,
     stored_dtype,
@@ -53,7 +52,7 @@ from oocdata.formats.hdf5.file import (
 )
 from oocdata.formats.hdf5.filtered import FilteredChunks
 from oocdata.formats.hdf5.library import OnDisk, ThroughLibrary, UsersObject
-from oocdata.formats.hdf5.links import Hdf5Names
+from oocdata.formats.hdf5.links import Hdf5Names, annotated, units_of
 from oocdata.formats.hdf5.parts import join_datasets, read_annotations
 from oocdata.formats.hdf5.storage import Rules, Stored, offset_of
 from oocdata.formats.hdf5.table import ChunkTable
@@ -172,12 +171,12 @@ def _source(
         raise ArgumentError(
             f"an array must have a row axis; got an empty dataspace. [{location_text(path, key)}]"
         )
-    storage = describe(dataset, path, key)
+    storage = describe(dataset, path, key, units_of(dataset))
     (rows,) = axis_numbers(axis, dataset.ndim, storage)
     rules = replace(rules, axis=rows)
     stored = inspect_storage(dataset, rules)
     if version is None:
-        storage = replace(storage, annotations=partial(annotations_of, dataset))
+        storage = replace(storage, annotations=partial(annotated, dataset))
     else:
         storage = replace(
             storage,

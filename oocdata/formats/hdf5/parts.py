@@ -37,10 +37,10 @@ from oocdata.formats.anndata import column_names
 from oocdata.formats.codecs import chunk_grid
 from oocdata.formats.dimensions import PACKING, TIME, as_text, is_time
 from oocdata.formats.hdf5.decode import can_decode
-from oocdata.formats.hdf5.description import EMPTY, annotations_of, attributes_of
+from oocdata.formats.hdf5.description import EMPTY, attributes_of
 from oocdata.formats.hdf5.file import translate_errors
 from oocdata.formats.hdf5.filtered import FilteredChunks
-from oocdata.formats.hdf5.links import Hdf5Names
+from oocdata.formats.hdf5.links import Hdf5Names, annotated
 from oocdata.formats.hdf5.storage import filters_of, offset_of
 from oocdata.formats.hdf5.table import ChunkTable
 from oocdata.formats.patterns import Key, key_label
@@ -273,5 +273,5 @@ def read_annotations(
     with Hdf5Names(path, external=True) as tree:  # external links were checked on opening
         for key in keys:
             with translate_errors(path, key), ExitStack() as opened:
-                annotations.append(annotations_of(tree.dataset(key, opened)[0]))
+                annotations.append(annotated(tree.dataset(key, opened)[0]))
     return common_annotations(annotations)

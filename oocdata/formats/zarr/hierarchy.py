@@ -99,6 +99,11 @@ class ZarrTree(Tree):
         """Open an array; see `Tree`."""
         key, metadata = name.strip("/"), self.metadata(name)
         assert metadata is not None
+        units = self.units_of_bounds(name, metadata.shape, metadata.dimensions)
+        if units:
+            found = metadata.annotations
+            found = replace(found, attributes={**units, **found.attributes})
+            metadata = replace(metadata, annotations=found)
         return open_array(self.store, key, metadata, axis, self._missing, self.arguments(key))
 
     def metadata(self, name: str) -> ArrayMetadata | None:
