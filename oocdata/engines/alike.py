@@ -61,8 +61,23 @@ def check_same_shape(
 
 
 def check_same_packing(sources: Sequence[Source]) -> None:
-    """Raise if sources differ in how numbers are packed, or in the unit of their dates."""
+    """Raise if sources differ in how numbers are packed, or in the unit of their dates.
+
+    Also if a coordinate, such as the latitude, rises in one and falls in another.
+    """
     storages = [source.storage() for source in sources]
+    firsts: dict[str, Storage] = {}
+    for storage in storages:
+        for name, direction in storage.directions.items():
+            first = firsts.setdefault(name, storage)
+            if direction != first.directions[name]:
+                raise MismatchedPartsError(
+                    f"parts must have {name!r} in one direction; it {first.directions[name]} in "
+                    f"'{first.path}', and {direction} here. Open each by itself, turn one, such as "
+                    "view[:, ::-1], and join them by ooc.concat.",
+                    path=storage.path,
+                    key=storage.key,
+                )
     packings = [f"{one.packed}{one.unit}" or "none packed" for one in storages]
     for number, (packing, storage) in enumerate(zip(packings, storages, strict=True)):
         if packing != packings[0]:

@@ -87,6 +87,8 @@ class Storage:
         are not.
     dimensions : tuple of str
         Names of the axes as stored, ``""`` for an axis without a name; empty if no axis has one.
+    directions : mapping of str
+        Of axes with a coordinate, by name, whether it ``"rises"`` or ``"falls"``; without rows.
     packed : str
         ``"scale_factor 0.01, add_offset 280.0, _FillValue -9999"`` where the numbers are packed or
         masked by the CF conventions; they are delivered as stored.
@@ -141,6 +143,7 @@ class Storage:
     part_names: tuple[tuple[str | None, str | None], ...] = field(default=(), repr=False)
     episodes: bool = False
     dimensions: tuple[str, ...] = ()
+    directions: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
     packed: str = ""
     unit: str = ""
     categorical: bool = False

@@ -314,6 +314,29 @@ def test_files_whose_axes_are_in_another_order(tmp_path: Path, axis: Any) -> Non
     assert_array_equal(ooc.concat(named, other)[5], sample_array((4, 4, 4))[:, 1])
 
 
+@pytest.mark.parametrize("axis", [0, None])
+def test_files_whose_latitude_runs_the_other_way(tmp_path: Path, axis: int | None) -> None:
+    """`xarray.open_mfdataset` aligns such files by their coordinates."""
+    paths, dims = [tmp_path / f"{number}.nc" for number in range(4)], ("time", "lat", "lon")
+    north, coordinates = sample_array((3, 4, 2), "f4"), {"lat": np.arange(4), "lon": [7.0, 8.0]}
+    whole = xarray.Dataset({"u": (dims, north)}, coordinates)
+    for path, part in zip(
+        paths, (whole, whole.assign_coords(lat=whole.lat * 2), whole.drop_vars("lat"), whole),
+        strict=True,
+    ):  # fmt: skip
+        part.to_netcdf(path)
+    turned = tmp_path / "turned.nc"
+    whole.isel(lat=slice(None, None, -1)).to_netcdf(turned)
+    for decode in (False, True):
+        assert ooc.open(paths, "u", axis=axis, decode=decode).nbytes == 4 * north.nbytes
+        with pytest.raises(MismatchedPartsError, match=r"'lat'.*; it rises in .*0\.nc', and falls"):
+            ooc.open([*paths, turned], "u", axis=axis, decode=decode)
+    if axis == 0:
+        views = ooc.open(paths[0], "u"), ooc.open(turned, "u")[:, ::-1]
+        assert_array_equal(np.asarray(ooc.concat(*views)), np.concatenate([north, north]))
+        assert len(ooc.open([paths[0], turned], "u", axis="lat")) == 8
+
+
 def test_rows_along_unlike_numbers_of_axes() -> None:
     runs, days, turned, others = (
         ooc.open(xarray.DataArray(np.zeros((3,) * len(dims)), dims=dims), axis=axis)

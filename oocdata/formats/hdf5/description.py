@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from operator import itemgetter
@@ -144,7 +144,9 @@ def is_plain(dataset: Any) -> bool:
     return bool(h5py.h5t.py_create(dataset.dtype, logical=True) == kind)
 
 
-def describe(dataset: Any, path: str, key: str | None, units: Mapping[str, Any]) -> Storage:
+def describe(
+    dataset: Any, path: str, key: str | None, scales: Sequence[Any], units: Mapping[str, Any]
+) -> Storage:
     """Return how a dataset is stored; `opening` adds the files and how to open it again.
 
     `units` are attributes that bounds have from their coordinate.
@@ -154,7 +156,7 @@ def describe(dataset: Any, path: str, key: str | None, units: Mapping[str, Any])
         layout = f"chunks of {dataset.chunks}"
     elif kind == "virtual":
         layout = f"virtual, mappings: {len(dataset.virtual_sources())}"
-    names = dimension_names(dataset)
+    names = dimension_names(dataset, scales)
     return Storage(
         format="HDF5",
         path=path,
@@ -170,7 +172,12 @@ def describe(dataset: Any, path: str, key: str | None, units: Mapping[str, Any])
     )
 
 
-def dimension_names(dataset: Any) -> tuple[str, ...]:
+def scales_of(dataset: Any) -> list[Any]:
+    """Return the first scale of each axis; None if there is none, or it was deleted."""
+    return [_scale(dimension) for dimension in dataset.dims]
+
+
+def dimension_names(dataset: Any, scales: Sequence[Any] | None = None) -> tuple[str, ...]:
     """Return the names of a dataset's axes; an empty tuple if none has a name.
 
     The name of an axis is its label, else the name of its first dimension scale (HDF5 Dimension
@@ -184,10 +191,12 @@ def dimension_names(dataset: Any) -> tuple[str, ...]:
     if numbers:
         numbered = _numbered_dimensions(dataset.parent)
         return tuple(numbered.get(number, "") for number in numbers["_Netcdf4Coordinates"])
-    names = []
-    for dimension in dataset.dims:
-        scale = _scale(dimension)
-        names.append(dimension.label or ("" if scale is None else _name_of(scale, dataset.parent)))
+    scales = scales_of(dataset) if scales is None else scales
+    group = dataset.parent if any(scales) else None
+    names = [
+        dimension.label or (_name_of(scale, group) if scale else "")
+        for dimension, scale in zip(dataset.dims, scales, strict=True)
+    ]
     return tuple(names) if any(names) else ()
 
 
@@ -217,8 +226,21 @@ def _numbered_dimensions(group: Any) -> dict[int, str]:
     return names
 
 
+def directions(names: Sequence[str], scales: Sequence[Any], rows: int | None) -> dict[str, str]:
+    """Return whether the coordinates of all axes but that of rows rise or fall, by name."""
+    found = {}
+    for axis, (name, scale) in enumerate(zip(names, scales, strict=False)):
+        if axis == rows or scale is None or scale.ndim != 1:
+            continue
+        with suppress(OSError, TypeError, ValueError, RuntimeError):  # text, or damaged
+            numbers = scale[()]
+            change = float(numbers[-1]) - float(numbers[0])
+            if change:  # no values of a dimension are zeros
+                found[name] = "falls" if change < 0 else "rises"
+    return found
+
+
 def _scale(dimension: Any) -> Any:
-    """Return the first scale of a dimension; None if there is none, or it was deleted."""
     try:
         return dimension[0] if len(dimension) else None
     except (KeyError, ValueError, RuntimeError, OSError):

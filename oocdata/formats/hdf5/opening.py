@@ -40,7 +40,9 @@ from oocdata.formats.hdf5.decode import ChunkDecoder, can_decode
 from oocdata.formats.hdf5.description import (
     READING,
     describe,
+    directions,
     is_plain,
+    scales_of,
     stored_dtype,
 )
 from oocdata.formats.hdf5.file import (
@@ -171,7 +173,8 @@ def _source(
         raise ArgumentError(
             f"an array must have a row axis; got an empty dataspace. [{location_text(path, key)}]"
         )
-    storage = describe(dataset, path, key, units_of(dataset))
+    scales = scales_of(dataset)
+    storage = describe(dataset, path, key, scales, units_of(dataset))
     (rows,) = axis_numbers(axis, dataset.ndim, storage)
     rules = replace(rules, axis=rows)
     stored = inspect_storage(dataset, rules)
@@ -185,6 +188,9 @@ def _source(
             opened=opened,
             annotations=partial(read_annotations, path, (key or "",)),
         )
+        if not storage.is_remote:  # it would take more requests
+            by_name = directions(storage.dimensions, scales, None if axis is None else rows)
+            storage = replace(storage, directions=by_name)
     found = _Found(dataset, version, dtype, rules, stored, storage)
     if is_varying:
         return found.varying()
