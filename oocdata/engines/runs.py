@@ -22,6 +22,10 @@ _MANY = 8
 _LONGEST = 1 << 30
 """Bytes that the kernel reads in one call, at most."""
 
+_SHORT, _FEW, _SCRATCH_BYTES = 4096, 4, 256 << 10
+"""Runs of up to so many bytes are read with their neighbours, if that takes 1 / `_FEW` of the
+requests, through scratch memory in the processor's cache: a request costs more than a copy."""
+
 _CACHED_ONLY = getattr(os, "RWF_NOWAIT", 0)
 
 _MEMORY = memoryview((ctypes.c_ubyte * sys.maxsize).from_address(0)).cast("B")
@@ -120,6 +124,9 @@ def read_runs(
     >>> out.tolist()
     [40, 41, 10, 11, 12]
     """
+    short = type(file) is type(lengths) is int and lengths <= _SHORT and offsets.size >= _MANY**2
+    if short and _read_neighbours(file, offsets, addresses, lengths):  # type: ignore[arg-type]
+        return
     firsts, lengths = join(offsets, addresses, lengths, file)
     if firsts is not None:
         offsets, addresses = offsets[firsts], addresses[firsts]
@@ -141,6 +148,34 @@ def read_runs(
     except UnfinishedError as error:
         run = error.run if firsts is None else int(firsts[error.run])
         raise UnfinishedError(run, error.cause) from error.cause
+
+
+def _read_neighbours(file: int, offsets: Ints, addresses: Ints, length: int) -> bool:
+    """Read runs that are adjacent in the file alone through scratch memory, if most are.
+
+    The patches of a grid take, of the processor's time by NumPy iteration, 1 / 8 (64 x 64 of
+    1024 x 1024 bytes) and 1 / 2.6 (of 256 x 256 float32).
+    """
+    if offsets[1] - offsets[0] == length or np.ptp(offsets) > _FEW * offsets.size * length:
+        return False
+    order = offsets.argsort()
+    if _FEW * np.count_nonzero(np.diff(offsets[order]) > length) > offsets.size:
+        return False
+    items = np.ndarray(1 << 48, f"V{length}", _MEMORY[1:], strides=(1,))
+    for some in np.array_split(order, -(-offsets.size * length // _SCRATCH_BYTES)):
+        wanted = offsets[some]
+        gaps = (np.diff(wanted) > length).nonzero()[0]
+        starts, stops = wanted[np.append(0, gaps + 1)], wanted[np.append(gaps, -1)] + length
+        nbytes = stops - starts
+        scratch = np.empty(nbytes.sum(), np.uint8)
+        places = np.cumsum(nbytes) - nbytes + scratch.ctypes.data
+        try:
+            read_runs(file, starts, places, nbytes, scratch)
+        except UnfinishedError:
+            return False  # each is read again, which raises the error
+        moves = (places - starts)[starts.searchsorted(wanted, "right") - 1]
+        items[addresses[some] - 1] = items[wanted + moves - 1]
+    return True
 
 
 def _read_each(file: int | Ints, offsets: Ints, addresses: Ints, lengths: Ints | int) -> None:

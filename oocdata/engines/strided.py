@@ -150,12 +150,10 @@ class Strided(WithStorage):
             except UnfinishedError as error:
                 raise self._unfinished(opened, origins, extent, error.cause) from error.cause
         else:
+            places = np.arange(boxes) if places is None else places
             for start in range(0, boxes, plan.boxes):
                 batch = slice(start, start + plan.boxes)
-                if places is None:
-                    self._fill(opened, plan, origins[batch], extent, out[batch])
-                else:
-                    self._fill(opened, plan, origins[batch], extent, out, places[batch])
+                self._fill(opened, plan, origins[batch], extent, out, places[batch])
         # Compared again, so that a file overwritten during the read is an error.
         if not opened.unchanged():
             raise self._changed(opened, origins, extent)
@@ -246,7 +244,7 @@ class Strided(WithStorage):
         scratch = empty((min(len(origins), plan.boxes), plan.nbytes), np.uint8)
         for start in range(0, len(origins), plan.boxes):
             batch = origins[start : start + plan.boxes]
-            self._fill(opened, plan, batch, extent, scratch[: len(batch)])
+            self._fill(opened, plan, batch, extent, scratch, np.arange(len(batch)))
             shape, strides = (len(batch), *extent.lengths), (plan.nbytes, *plan.strides)
             read = np.ndarray(shape, self.stored, scratch, 0, strides)
             region = slice(start, start + plan.boxes)
@@ -277,10 +275,10 @@ class Strided(WithStorage):
         origins: Ints,
         extent: Extent,
         memory: NDArray[Any],
-        places: Ints | None = None,
+        places: Ints,
     ) -> None:
-        """Read boxes into memory, consecutively or at `places` along its first axis."""
-        addresses = (np.arange(origins.shape[0]) if places is None else places) * memory.strides[0]
+        """Read boxes into memory at `places` along its first axis."""
+        addresses = places * memory.strides[0]
         addresses += memory.__array_interface__["data"][0]
         starts, addresses, lengths, boxes = plan.runs(
             origins, extent, self.steps, addresses, self.chunk_offsets

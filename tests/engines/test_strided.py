@@ -159,6 +159,25 @@ def test_a_patch_reads_its_own_bytes(tmp_path: Path, requests: Any, dtype: str) 
     assert sum(nbytes for _, nbytes in requests) == out.nbytes
 
 
+@pytest.mark.parametrize("step", [64, 32])
+def test_patches_of_a_grid_are_read_with_their_neighbours(
+    tmp_path: Path, requests: Any, step: int
+) -> None:
+    array = sample_array((2, 1024, 1024), "<f4")
+    source = saved(tmp_path, array)
+    places = [(1, y, x) for y in range(128, 256, step) for x in range(0, 961, step)]
+    origins = np.random.default_rng(0).permutation(places)
+    out = np.empty((len(places), 1, 64, 64), "f4")
+    source.read(origins, Extent.of((1, 64, 64)), out)
+    assert_array_equal(out, boxes_of(array, origins, Extent.of((1, 64, 64))))
+    assert len(requests) <= 1 + out.nbytes // (256 << 10)
+    if step == 64:
+        assert sum(nbytes for _, nbytes in requests) == out.nbytes
+    os.truncate(tmp_path / "a.bin", (1024 + 200) * 4096)
+    with pytest.raises(TruncatedFileError, match="rows 1, 1"):
+        source.read(origins, Extent.of((1, 64, 64)), out)
+
+
 def test_small_holes_are_read_over_however_short_the_runs(tmp_path: Path, requests: Any) -> None:
     array = sample_array((4, 9, 32, 100))
     view = View.of(saved(tmp_path, array))
