@@ -317,18 +317,19 @@ def test_files_whose_axes_are_in_another_order(tmp_path: Path, axis: Any) -> Non
 @pytest.mark.parametrize("axis", [0, None])
 def test_files_whose_latitude_runs_the_other_way(tmp_path: Path, axis: int | None) -> None:
     """`xarray.open_mfdataset` aligns such files by their coordinates."""
-    paths, dims = [tmp_path / f"{number}.nc" for number in range(4)], ("time", "lat", "lon")
+    paths, dims = [tmp_path / f"{number}.nc" for number in range(5)], ("time", "lat", "lon")
     north, coordinates = sample_array((3, 4, 2), "f4"), {"lat": np.arange(4), "lon": [7.0, 8.0]}
     whole = xarray.Dataset({"u": (dims, north)}, coordinates)
     for path, part in zip(
-        paths, (whole, whole.assign_coords(lat=whole.lat * 2), whole.drop_vars("lat"), whole),
+        paths, (whole, whole.assign_coords(lat=whole.lat * 2), whole.drop_vars("lat"), whole,
+                whole.assign_coords(lat=[3, 1, 2, 0])),
         strict=True,
     ):  # fmt: skip
         part.to_netcdf(path)
     turned = tmp_path / "turned.nc"
     whole.isel(lat=slice(None, None, -1)).to_netcdf(turned)
     for decode in (False, True):
-        assert ooc.open(paths, "u", axis=axis, decode=decode).nbytes == 4 * north.nbytes
+        assert ooc.open(paths, "u", axis=axis, decode=decode).nbytes == 5 * north.nbytes
         with pytest.raises(MismatchedPartsError, match=r"'lat'.*; it rises in .*0\.nc', and falls"):
             ooc.open([*paths, turned], "u", axis=axis, decode=decode)
     if axis == 0:

@@ -232,11 +232,13 @@ def directions(names: Sequence[str], scales: Sequence[Any], rows: int | None) ->
     for axis, (name, scale) in enumerate(zip(names, scales, strict=False)):
         if axis == rows or scale is None or scale.ndim != 1:
             continue
-        with suppress(OSError, TypeError, ValueError, RuntimeError):  # text, or damaged
+        with suppress(OSError, TypeError, ValueError, RuntimeError):  # structured, or damaged
             numbers = scale[()]
-            change = float(numbers[-1]) - float(numbers[0])
-            if change:  # no values of a dimension are zeros
-                found[name] = "falls" if change < 0 else "rises"
+            before, after = numbers[:-1], numbers[1:]
+            if len(after) and (before < after).all():
+                found[name] = "rises"
+            elif len(after) and (before > after).all():
+                found[name] = "falls"
     return found
 
 
