@@ -25,7 +25,6 @@ from oocdata.datasets.spec import (
     spec_of,
     spec_text,
 )
-from oocdata.engines.buffers import keep_freed_memory
 from oocdata.engines.dtypes import check_dtype
 from oocdata.errors import ArgumentError, EmptyError, MapError
 from oocdata.index import as_flag
@@ -68,7 +67,6 @@ class Map(Dataset):
             )
         if self.given is not None:
             self._checked(as_spec(self.given))
-        keep_freed_memory()
 
     def __repr__(self) -> str:
         return f"<Map of {getattr(self.fn, '__name__', self.fn)!s} over {self.source!r}>"

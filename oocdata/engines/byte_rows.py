@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent, Ints, covered_rows
-from oocdata.engines.buffers import empty, keep_freed_memory
+from oocdata.engines.buffers import empty
 from oocdata.engines.ragged import affected_rows, read_bounds, read_ragged, row_batches
 from oocdata.engines.source import Source, Storage, WithStorage
 from oocdata.engines.strided import Strided
@@ -133,7 +133,6 @@ class ByteRows(WithStorage):
         self._storage = storage
         self.shape = (max(0, offsets.shape[0] - 1),)
         self.dtype = np.dtype(object)
-        keep_freed_memory()
 
     def __reduce__(self) -> Any:
         return ByteRows, (self.values, self.offsets, self.framing, self._storage)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import finalize
 
 from oocdata.datasets.spec import Batch
+from oocdata.engines.buffers import keep_freed_memory
 from oocdata.errors import DatasetGoneError, RestoreError
 from oocdata.generator_batches import Merged
 from oocdata.loader import Loader
@@ -82,6 +83,7 @@ class Reader:
         *,
         keeps_threads: bool = True,
     ) -> None:
+        keep_freed_memory()
         self.loader, self.plan = loader, loader.ahead(parallel, prefetch)
         self._finish, self._keeps_threads = finish, keeps_threads
         self._runs_in_use = runs_in_use
