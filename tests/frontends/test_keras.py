@@ -173,11 +173,14 @@ def test_pydataset_epochs_are_in_order(steps: int | None) -> None:
     assert len(elements) == (80 if steps == 4 else 2 * COUNT)
 
 
-def test_pydataset_continues_in_another_fit() -> None:
+@pytest.mark.parametrize("first", [0, 3])
+def test_pydataset_continues_in_another_fit(first: int) -> None:
     made = loader()
-    dataset = made.to_keras()
+    dataset: Any = made.to_keras()
+    dataset.epoch = first
     elements = fit(dataset) + fit(dataset)
-    expected = np.concatenate([batch[0] for epoch in (0, 1) for batch in made.epoch(epoch)])
+    epochs = (first, first + 1)
+    expected = np.concatenate([batch[0] for epoch in epochs for batch in made.epoch(epoch)])
     assert elements == expected.ravel().astype(int).tolist()
 
 
