@@ -226,7 +226,7 @@ def _gather_points(
     """Gather boxes by points; return False if their chunks are too many to pin."""
     few = max(1, _POINTS_AT_ONCE // plan.points)
     if len(origins) > few and plan.points > 1:
-        order = ((origins // array.chunk_lengths) @ array.steps).argsort(kind="stable")
+        order = array.number_at(origins).argsort(kind="stable")
         for start in range(0, len(order), few):
             some = order[start : start + few]
             gather(array, origins[some], extent, out, some if places is None else places[some])
