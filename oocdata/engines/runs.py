@@ -124,6 +124,7 @@ def read_runs(
     >>> out.tolist()
     [40, 41, 10, 11, 12]
     """
+    # Not `isinstance`, which is a call more for each batch; so mypy does not follow.
     short = type(file) is type(lengths) is int and lengths <= _SHORT and offsets.size >= _MANY**2
     if short and _read_neighbours(file, offsets, addresses, lengths):  # type: ignore[arg-type]
         return
@@ -153,6 +154,7 @@ def read_runs(
 def _read_neighbours(file: int, offsets: Ints, addresses: Ints, length: int) -> bool:
     """Read runs that are adjacent in the file alone through scratch memory, if most are.
 
+    Return whether all were read; if not, the caller reads each, which raises the error, if any.
     The patches of a grid take, of the processor's time by NumPy iteration, 1 / 8 (64 x 64 of
     1024 x 1024 bytes) and 1 / 2.6 (of 256 x 256 float32).
     """

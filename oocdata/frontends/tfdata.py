@@ -299,7 +299,7 @@ def without_autotuning(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 @lru_cache
 def _iterating_untuned(kind: Any) -> Any:
-    """Return a subclass of a dataset class, which iterates over the attribute `untuned`."""
+    """Return a subclass of a dataset class that iterates over, and reduces, its `untuned`."""
 
     def reduce(self: Any, *arguments: Any, **keywords: Any) -> Any:
         return self.untuned.reduce(*arguments, **keywords)

@@ -29,6 +29,7 @@ from oocdata.errors import (
     UnknownFormatError,
 )
 from oocdata.formats.dimensions import data_variables
+from oocdata.formats.hdf5 import description
 from oocdata.formats.opening import list_datasets
 from oocdata.formats.tree import Array
 from oocdata.testing import sample_array
@@ -315,7 +316,9 @@ def test_files_whose_axes_are_in_another_order(tmp_path: Path, axis: Any) -> Non
 
 
 @pytest.mark.parametrize("axis", [0, None])
-def test_files_whose_latitude_runs_the_other_way(tmp_path: Path, axis: int | None) -> None:
+def test_files_whose_latitude_runs_the_other_way(
+    tmp_path: Path, axis: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`xarray.open_mfdataset` aligns such files by their coordinates."""
     paths, dims = [tmp_path / f"{number}.nc" for number in range(5)], ("time", "lat", "lon")
     north, coordinates = sample_array((3, 4, 2), "f4"), {"lat": np.arange(4), "lon": [7.0, 8.0]}
@@ -336,6 +339,8 @@ def test_files_whose_latitude_runs_the_other_way(tmp_path: Path, axis: int | Non
         views = ooc.open(paths[0], "u"), ooc.open(turned, "u")[:, ::-1]
         assert_array_equal(np.asarray(ooc.concat(*views)), np.concatenate([north, north]))
         assert len(ooc.open([paths[0], turned], "u", axis="lat")) == 8
+    monkeypatch.setattr(description, "_MOST_PLACES", 3)  # longer ones are not read on opening
+    assert ooc.open([*paths, turned], "u", axis=axis).nbytes == 6 * north.nbytes
 
 
 def test_rows_along_unlike_numbers_of_axes() -> None:

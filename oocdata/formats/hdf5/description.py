@@ -19,6 +19,9 @@ from oocdata.formats.dimensions import PACKING, TIME, as_text, packing
 from oocdata.formats.hdf5.file import fill_value
 from oocdata.formats.hdf5.storage import codec_name, kind_of
 
+_MOST_PLACES = 1 << 16
+"""Longest coordinate whose direction is looked at when a file is opened: grids are shorter."""
+
 READING = {
     "contiguous": "each row by its byte offset, straight into the batch",
     "chunked": "whole chunks through h5py, kept while their rows are needed",
@@ -230,7 +233,7 @@ def directions(names: Sequence[str], scales: Sequence[Any], rows: int | None) ->
     """Return whether the coordinates of all axes but that of rows rise or fall, by name."""
     found = {}
     for axis, (name, scale) in enumerate(zip(names, scales, strict=False)):
-        if axis == rows or scale is None or scale.ndim != 1:
+        if axis == rows or scale is None or scale.ndim != 1 or scale.size > _MOST_PLACES:
             continue
         with suppress(OSError, TypeError, ValueError, RuntimeError):  # structured, or damaged
             numbers = scale[()]
