@@ -25,7 +25,7 @@ from oocdata.engines.parts import JoinedParts
 from oocdata.engines.planned import missing_chunks
 from oocdata.engines.prefetch import Fetch
 from oocdata.engines.ragged import as_items, copy_runs, cut_runs
-from oocdata.engines.slots import TASK_BYTES, Pin
+from oocdata.engines.slots import Pin, decode_groups
 from oocdata.engines.source import Storage
 from oocdata.errors import SourceError, UnknownFormatError
 from oocdata.threads import cores
@@ -298,17 +298,17 @@ class Chunked:
             tuple(slice(a, a + n) for a, n in zip(begin, shape, strict=True))
             for begin in (joined * shape).tolist()
         ]
-        few = max(1, TASK_BYTES // (prod(shape) * self.dtype.itemsize))
-        few = len(joined) if self.own_threads else few
+        nbytes = prod(shape) * self.dtype.itemsize
+        groups = list(decode_groups(list(range(len(joined))), nbytes, self.own_threads))
         run_tasks(
             [
                 partial(
                     self.reader.read_chunks,
-                    place + joined[first : first + few],
-                    [out[region] for region in regions[first : first + few]],
+                    place + joined[group],
+                    [out[regions[piece]] for piece in group],
                 )
                 for place, out in zip(places, outs, strict=True)
-                for first in range(0, len(joined), few)
+                for group in groups
             ]
         )
 

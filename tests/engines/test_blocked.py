@@ -188,7 +188,7 @@ def test_rows_of_several_datasets_cut_by_chunks_are_decoded_once(
 def test_the_chunks_of_one_block_of_rows_are_decoded_in_threads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("oocdata.engines.chunked.TASK_BYTES", 1)
+    monkeypatch.setattr("oocdata.engines.slots._TASK_BYTES", (1, 1))
     array = sample_array((6, 8), "f8")
     view, decoded = counted(array, 6, 1)
     met, real = threading.Barrier(2), Decoder.read_chunks

@@ -355,11 +355,17 @@ def test_many_threads_and_arrays(budget: int):
     assert cache.nbytes == sum(array.used_bytes for array in arrays)
 
 
-def test_small_chunks_are_decoded_in_a_few_groups():
+def test_small_chunks_are_decoded_in_a_few_groups(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("oocdata.engines.slots.cores", lambda: 2)
     _, array, decode = array_of(64 << 20, nbytes=32 << 10)
     array.load(range(100), decode)
-    assert sum(decode.groups) == 100
-    assert sorted(decode.groups) == [4] + [8] * 12  # of 256 KiB
+    assert decode.groups == [50, 50]  # one for each thread
+    decode.groups.clear()
+    array.load(range(200, 210), decode)
+    assert sorted(decode.groups) == [2, 8]  # of at least 256 KiB
+    decode.groups.clear()
+    array.load(range(300, 600), decode)
+    assert sorted(decode.groups) == [44, 128, 128]  # of at most 4 MiB
     decode.groups.clear()
     array.load(range(100, 200), decode, own_threads=True)
     assert decode.groups == [100]
