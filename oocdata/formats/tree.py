@@ -169,13 +169,15 @@ class Tree:
         """Return the units and the calendar that bounds of times have from their coordinate.
 
         Empty for other arrays. Sources: CF conventions, 7.1, "Cell Boundaries", and 7.4,
-        "Climatological Statistics". Only coordinates named as an axis are looked at: to search a
-        group of 10,000 arrays for each of them takes long, and many requests at a URL.
+        "Climatological Statistics". Only coordinates named as an axis, or as the bounds up to the
+        last underscore (``valid_time_bnds``), are looked at: to search a group of 10,000 arrays for
+        each of them takes long, and many requests at a URL.
         """
         group, _, name = absolute_name(key).rpartition("/")
-        for axis in dimensions[:-1] if name and shape[-1:] == (2,) else ():
+        others = (*dimensions[:-1], name.rpartition("_")[0])
+        for other in others if shape[-1:] == (2,) else ():
             with suppress(SourceError):  # an array that can't be read
-                found = self.attributes(f"{group}/{axis}") if axis else {}
+                found = self.attributes(f"{group}/{other}") if other else {}
                 times = {each: found[each] for each in ("units", "calendar") if each in found}
                 if name in {as_text(found.get(each)) for each in BOUNDS} and is_time(times):
                     return times

@@ -156,17 +156,18 @@ def test_any_times(tmp_path: Path, data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("attribute", ["bounds", "climatology"])
 @pytest.mark.parametrize("form", ["nc", "zarr"])
+@pytest.mark.parametrize("coordinate", ["time", "valid_time"])  # of an axis, and auxiliary
 def test_bounds_have_the_units_of_their_coordinate(
-    tmp_path: Path, form: str, attribute: str
+    tmp_path: Path, form: str, attribute: str, coordinate: str
 ) -> None:
-    paths, expected = [], []
+    paths, expected, name = [], [], f"{coordinate}_bnds"
     for year in (2020, 2021):
         paths.append(tmp_path / f"{year}.{form}")
-        days = {"units": f"days since {year}-01-01", attribute: "time_bnds"}
+        days = {"units": f"days since {year}-01-01", attribute: name}
         bounds = np.arange(6.0).reshape(3, 2)
         data = xarray.Dataset(
-            {"time_bnds": (("time", "nv"), bounds), "u": (("time", "nv"), bounds)},
-            {"time": ("time", np.arange(3), days)},
+            {name: (("time", "nv"), bounds), "u": (("time", "nv"), bounds)},
+            {coordinate: ("time", np.arange(3), days)},
         )
         if form == "nc":
             data.to_netcdf(paths[-1])
@@ -175,19 +176,19 @@ def test_bounds_have_the_units_of_their_coordinate(
         expected.append(np.datetime64(f"{year}-01-01", "ns") + bounds.astype("m8[D]"))
         with xarray.open_dataset(paths[-1], **({} if form == "nc" else ZARR)) as shown_data:
             if attribute == "bounds":  # xarray decodes no climatology
-                assert_array_equal(shown_data["time_bnds"].values, expected[-1])
-    view = ooc.open(paths, "time_bnds", decode=True)
+                assert_array_equal(shown_data[name].values, expected[-1])
+    view = ooc.open(paths, name, decode=True)
     assert_array_equal(dates(view), np.concatenate(expected))
     assert_array_equal(from_json(as_json(view.batches(4))).batch(1), view.batches(4).batch(1))
-    assert_array_equal(dates(ooc.open(paths[1], "time_b*", decode=True)), expected[1])
+    assert_array_equal(dates(ooc.open(paths[1], f"{coordinate}_b*", decode=True)), expected[1])
     assert ooc.open(paths[0], "u", decode=True).unit == ""
-    views = [ooc.open(path, "time_bnds") for path in paths]
+    views = [ooc.open(path, name) for path in paths]
     assert views[1].storage.packed == "days since 2021-01-01"
     with pytest.raises(MismatchedPartsError, match=r"days since 2021-01-01.*\. decode=True"):
-        ooc.open(paths, "time_b*")
+        ooc.open(paths, f"{coordinate}_b*")
     with pytest.raises(ArgumentError, match="another days since 2021-01-01"):
         ooc.concat(views)
-    assert_array_equal(ooc.open([paths[0], paths[0]], "time_bnds"), np.tile(bounds, (2, 1)))
+    assert_array_equal(ooc.open([paths[0], paths[0]], name), np.tile(bounds, (2, 1)))
 
 
 ZARR: dict[str, Any] = {"engine": "zarr", "consolidated": False}
