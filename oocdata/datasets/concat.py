@@ -26,7 +26,7 @@ from oocdata.datasets.shared_rows import StoredRows, check_direction
 from oocdata.datasets.spec import Batch, Spec, leaves, map_tree, spec_text
 from oocdata.datasets.stacked import names_of_columns
 from oocdata.datasets.view import View
-from oocdata.engines.alike import common_names, different_columns
+from oocdata.engines.alike import check_same_meaning, common_names, different_columns
 from oocdata.engines.buffers import empty
 from oocdata.engines.source import Storage
 from oocdata.errors import ArgumentError
@@ -250,11 +250,11 @@ def concat(*datasets: Dataset | Sequence[Dataset]) -> Concat:
     Raises
     ------
     oocdata.errors.ArgumentError
-        If there are no datasets, one is a mixture, or their specs differ, or categories, units of
-        dates, the packing of numbers, or the columns (genes); the message names the first that
-        differs.
+        If there are no datasets, one is a mixture, or their specs differ, or categories, or the
+        columns (genes); the message names the first that differs.
     oocdata.errors.MismatchedPartsError
-        If the names of axes say that one goes together with another one.
+        If numbers are packed differently, or have other units (K, degC); or if the names of axes
+        say that one goes together with another one.
 
     Notes
     -----
@@ -315,13 +315,15 @@ def _check_same_meaning(caller: str, parts: Sequence[Dataset]) -> None:
     known = [part for part in parts if not part.is_mapped]
     for each in zip_longest(*map(_storages, known), fillvalue=(None, ())):
         storages, of_rows = zip(*(pair for pair in each if pair[0] is not None), strict=True)
-        meanings = list(dict.fromkeys(filter(None, map(_meaning, storages))))
+        codes = [each.annotations().attributes for each in storages if each.categorical]
+        meanings = list(dict.fromkeys(str(each.get("categories")) for each in codes))
         if len(meanings) > 1:
             raise ArgumentError(
-                f"`{caller}` must get datasets whose numbers mean the same, because they are "
-                f"delivered as stored; one has {meanings[0]}, another {meanings[1]}. Open packed "
-                "numbers with decode=True; map codes and dates to common ones by .map."
+                f"`{caller}` must get datasets whose codes mean the same, because they are "
+                f"delivered as stored; one has the categories {meanings[0]}, another the "
+                f"categories {meanings[1]}. Map them to common ones by .map."
             )
+        check_same_meaning(storages)
         if difference := different_columns(storages):
             raise ArgumentError(
                 f"`{caller}` must get datasets with the same columns in one order; {difference}"
@@ -344,17 +346,13 @@ def _storages(dataset: Dataset) -> list[tuple[Storage, tuple[str, ...]]]:
     if dataset._members:
         return [pair for part in dataset._members for pair in _storages(part)]
     if not isinstance(dataset, View):
-        return [(replace(each.storage(), dimensions=()), ()) for each in dataset.sources()]
+        stored = [each.storage() for each in dataset.sources()]
+        return [(replace(each, dimensions=(), directions={}), ()) for each in stored]
     names, axes = tuple(name or "" for name in dataset.names), len(dataset.axes)
     columns = names_of_columns([dataset])  # if stacked, one array
-    return [(replace(dataset.storage, columns=columns, dimensions=names[axes:]), names[:axes])]
-
-
-def _meaning(storage: Storage) -> str:
-    """Return what stored numbers stand for, empty if unknown."""
-    if storage.categorical:
-        return f"the categories {storage.annotations().attributes.get('categories')}"
-    return storage.unit or storage.packed
+    # Without directions: the user may have turned an axis.
+    described = replace(dataset.storage, columns=columns, dimensions=names[axes:], directions={})
+    return [(described, names[:axes])]
 
 
 def _within(chosen: Selection, start: int, stop: int) -> Selection:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from oocdata.engines.source import Annotations, Source, Storage
-from oocdata.errors import MismatchedPartsError
+from oocdata.engines.source import Annotations, Storage
+from oocdata.errors import MismatchedPartsError, location_text
 
 
 def check_same_shape(
@@ -60,35 +61,77 @@ def check_same_shape(
     )
 
 
-def check_same_packing(sources: Sequence[Source]) -> None:
-    """Raise if sources differ in how numbers are packed, or in the unit of their dates.
+def check_same_meaning(storages: Iterable[Storage]) -> None:
+    """Raise if equal numbers, or equal positions, stand for different things in two arrays.
 
-    Also if a coordinate, such as the latitude, rises in one and falls in another.
+    Compared are how numbers are packed, the unit of dates, units, and whether coordinates, such as
+    the latitude, rise or fall. Nothing is known of arrays in memory without packing.
+    ``valid_range`` and ``grid_mapping`` may differ: nothing is masked by the one, and the other is
+    the name of an array. Values of coordinates may differ too: elements may be tiles of a map.
     """
-    storages = [source.storage() for source in sources]
+    known = [one for one in storages if one.path is not None or one.packed or one.unit]
     firsts: dict[str, Storage] = {}
-    for storage in storages:
-        for name, direction in storage.directions.items():
+    for storage in known:
+        found = _difference(known[0], storage)
+        for name, here in storage.directions.items():
             first = firsts.setdefault(name, storage)
-            if direction != first.directions[name]:
-                raise MismatchedPartsError(
-                    f"parts must have {name!r} in one direction; it {first.directions[name]} in "
-                    f"'{first.path}', and {direction} here. Open each by itself, turn one, such as "
-                    "view[:, ::-1], and join them by ooc.concat.",
-                    path=storage.path,
-                    key=storage.key,
+            there = first.directions[name]
+            if here != there:
+                found = (
+                    f"have {name!r} in one direction; it {there} in '{first.path}', and {here} "
+                    "here. Open each by itself, turn one, such as view[:, ::-1], and join them by "
+                    "ooc.concat."
                 )
-    packings = [f"{one.packed}{one.unit}" or "none packed" for one in storages]
-    for number, (packing, storage) in enumerate(zip(packings, storages, strict=True)):
-        if packing != packings[0]:
-            raise MismatchedPartsError(
-                "parts must hold numbers that are packed alike, because they are delivered as "
-                f"stored; part 0 has {packings[0]}, part {number} has {packing}. decode=True "
-                "decodes each part by its own attributes; or open each by itself, and bring "
-                "its numbers to one unit.",
-                path=storage.path,
-                key=storage.key,
-            )
+        if found:
+            raise MismatchedPartsError(f"parts must {found}", path=storage.path, key=storage.key)
+
+
+def _difference(first: Storage, here: Storage) -> str:
+    """Return in which way numbers of two arrays differ, and what to do; empty if they don't."""
+    where = location_text(first.path, first.key) or "the first"
+    packings = [f"{one.packed}{one.unit}" or "none packed" for one in (first, here)]
+    if packings[0] != packings[1]:
+        return (
+            f"hold numbers that are packed alike, because they are delivered as stored; {where} "
+            f"has {packings[0]}, and here is {packings[1]}. decode=True decodes each part by its "
+            "own attributes; or open each by itself, bring its numbers to one unit by .map, and "
+            "join them by ooc.concat."
+        )
+    if first.units != here.units and _are_other_units(first.units, here.units):
+        return (
+            f"have numbers in one unit; {where} has {first.units!r}, and here is {here.units!r}. "
+            "Open each by itself, convert one by .map, and join them by ooc.concat."
+        )
+    return ""
+
+
+_SCALE_OF_TEMPERATURE = re.compile(r"(?:°|deg|degrees?)?[ _]?(k|c|f)(?:elvin|elsius|ahrenheit)?")
+_PREFIXES = ("", *"YZEPTGMkhdcmunpfazy", "da")
+
+
+def _are_other_units(one: str, other: str) -> bool:
+    """Return whether two units are certainly not two spellings of one.
+
+    They are other scales of temperature, or differ by an SI prefix at their beginning only.
+
+    Examples
+    --------
+    >>> [_are_other_units(*each) for each in (("K", "degC"), ("mm", "m"), ("kg kg-1", "g kg-1"))]
+    [True, True, True]
+    >>> [_are_other_units(*each) for each in (("celsius", "degC"), ("m s**-1", "m s-1"))]
+    [False, False]
+    """
+    one, other = one.strip(), other.strip()
+    if one.lower() == other.lower():
+        return False
+    scales = [_SCALE_OF_TEMPERATURE.fullmatch(text.lower()) for text in (one, other)]
+    if scales[0] and scales[1]:
+        return scales[0][1] != scales[1][1]
+    stems = [
+        {text.removeprefix(prefix) for prefix in _PREFIXES if text.startswith(prefix)} - {""}
+        for text in (one, other)
+    ]
+    return not stems[0].isdisjoint(stems[1])
 
 
 def check_same_columns(arrays: Iterable[Storage], axis: int) -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from oocdata.box import Extent, Ints, groups_of, slice_boxes
 from oocdata.engines.alike import (
     check_same_columns,
-    check_same_packing,
+    check_same_meaning,
     check_same_shape,
     common_annotations,
     common_names,
@@ -343,7 +343,7 @@ def concatenate(
     check_same_shape(
         [(part.shape, part.dtype, stored.path, stored.key) for part, stored in pairs], axis
     )
-    check_same_packing(sources)
+    check_same_meaning(storages)
     check_same_columns(storages, axis)
     # Parts packed alike are decoded together: four gzip files take 1 / 1.2 of the time. Not dates,
     # because their errors name the file.

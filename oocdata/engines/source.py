@@ -95,6 +95,8 @@ class Storage:
     unit : str
         ``"datetime64[ns]"`` where dates are delivered as the integers that are stored;
         ``array.view(unit)`` converts them to dates.
+    units : str
+        Physical units of the numbers, as the file has them; empty for times, and where unknown.
     categorical : bool
         Whether the integers are codes of names, which `annotations` reads.
     columns : callable or None
@@ -146,6 +148,7 @@ class Storage:
     directions: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
     packed: str = ""
     unit: str = ""
+    units: str = ""
     categorical: bool = False
     columns: Callable[[], NDArray[Any] | None] | None = field(
         default=None, compare=False, repr=False

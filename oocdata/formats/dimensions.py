@@ -95,6 +95,11 @@ def is_time(attributes: Mapping[str, Any]) -> bool:
     return is_duration or " since " in as_text(attributes.get("units"))
 
 
+def units_of_numbers(attributes: Mapping[str, Any]) -> str:
+    """Return the physical units of an array's numbers; empty for times."""
+    return "" if is_time(attributes) else as_text(attributes.get("units"))
+
+
 def as_text(value: Any) -> str:
     """Return an attribute as text; empty if it is no text."""
     if isinstance(value, bytes):

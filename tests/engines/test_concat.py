@@ -233,8 +233,8 @@ def test_arguments_that_open_several_arrays_of_a_file_again(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("odd", "said"),
     [
-        ({"scale_factor": 0.25}, r"_FillValue -9, part 1 has scale_factor 0\.25, add_offset 1\.0"),
-        ({"_FillValue": -8}, "_FillValue -9, part 1 has .*_FillValue -8"),
+        ({"scale_factor": 0.25}, r"_FillValue -9, and here is scale_factor 0\.25, add_offset 1\.0"),
+        ({"_FillValue": -8}, "_FillValue -9, and here is .*_FillValue -8"),
     ],
 )
 def test_parts_that_are_packed_differently(

@@ -20,6 +20,7 @@ from zarr.storage import LocalStore, WrapperStore
 import oocdata as ooc
 from oocdata.describe import as_json, from_json
 from oocdata.errors import MismatchedPartsError, UnsupportedDtypeError
+from oocdata.testing import sample_array
 
 F4, F8, I4 = np.float32, np.float64, np.int32
 
@@ -203,6 +204,55 @@ def test_channels_patches_and_files_packed_differently(tmp_path: Path) -> None:
     assert_array_equal(next(iter(cut)), files.take([0, 1, 2, 3]))
 
 
+UNITS = (
+    ("K", "degC", True), ("m", "mm", True), ("kg kg-1", "g kg-1", True), ("hPa", "Pa", True),
+    ("degC", "celsius", False), ("m s-1", "m s**-1", False), ("m", "M", False), ("K", None, False),
+    ("Kelvin", "degrees_K", False), ("kg m-2 s-1", "mm s-1", False), ("W m-2", "J m-2", False),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("one", "other", "refused"), UNITS)
+def test_parts_in_other_units(tmp_path: Path, one: str, other: str | None, refused: bool) -> None:
+    both, values = tmp_path / "both.h5", sample_array((4, 3), "f4")
+    attributes: list[dict[str, Any]] = [{"units": one}, {"units": other} if other else {}]
+    for number, each in enumerate(attributes):
+        for path, key in ((tmp_path / f"{number}.h5", "u"), (both, f"r{number}/u")):
+            with h5py.File(path, "a") as file:
+                file[key] = values
+                file[key].attrs.update(each)
+        zarr.create_array(tmp_path / f"{number}.zarr", data=values).attrs.update(each)
+    paths = [[tmp_path / f"{number}.{kind}" for kind in ("h5", "zarr")] for number in range(2)]
+    kinds = [([str(path) for path in each], None) for each in zip(*paths, strict=True)]
+    for target, key in (*kinds, (str(both), "r*/u")):
+        joins = [lambda target=target, key=key: ooc.open(target, key)]
+        if key is None:
+            views = [ooc.open(path) for path in target]
+            joins += [
+                lambda views=views: ooc.concat(views),
+                lambda views=views: ooc.mix({views[0]: 1, views[1]: 1}),
+                lambda views=views: ooc.concat([ooc.zip(view.windows(1)) for view in views]),
+            ]
+            assert len(ooc.stack(views)) == 4  # variables of one row may have any units
+            assert len(ooc.concat(views[0], views[1].map(np.negative))) == 8
+        for join in joins:
+            if not refused:
+                assert len(join()) == 8
+                continue
+            with pytest.raises(MismatchedPartsError, match=f"file '.*' has '{one}'.*'{other}'"):
+                join()
+
+
+def test_packed_beside_plain_numbers(tmp_path: Path) -> None:
+    written(tmp_path / "packed.nc", "i2", {"scale_factor": F4(0.5)}, "contiguous")
+    written(tmp_path / "plain.nc", "i2", {}, "contiguous")
+    packed, plain = (ooc.open(tmp_path / f"{name}.nc", "u") for name in ("packed", "plain"))
+    for join in (lambda: ooc.concat(packed, plain), lambda: ooc.mix({plain: 1, packed: 1})):
+        with pytest.raises(MismatchedPartsError, match=r"packed alike.*none packed"):
+            join()
+    in_memory = ooc.open(np.asarray(plain))  # of which nothing is known
+    assert len(ooc.concat(packed, in_memory)) == len(packed) + len(plain)
+
+
 def test_what_it_says_of_itself(tmp_path: Path) -> None:
     attributes = {**CASES["fill and scale"][1], "units": "K", "valid_max": np.int16(90)}
     written(tmp_path / "a.nc", "i2", attributes, "gzip")
@@ -238,7 +288,7 @@ def test_datasets_of_a_file_packed_differently(tmp_path: Path, kind: str) -> Non
     assert_array_equal(np.asarray(view), expected)
     again = ooc.open(**dict(view.storage.opened or {}))
     assert_array_equal(np.asarray(again), expected)
-    with pytest.raises(MismatchedPartsError, match=r"part 1 has scale_factor 1\.5\. decode=True"):
+    with pytest.raises(MismatchedPartsError, match=r"here is scale_factor 1\.5\. decode=True"):
         ooc.open(path, "run_*/u")
 
 

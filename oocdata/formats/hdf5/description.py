@@ -15,7 +15,7 @@ from numpy.lib.format import drop_metadata
 from oocdata.engines.dtypes import check_stored, unit_of
 from oocdata.engines.source import Annotations, Storage
 from oocdata.errors import UnsupportedDtypeError
-from oocdata.formats.dimensions import PACKING, TIME, as_text, packing
+from oocdata.formats.dimensions import PACKING, TIME, as_text, packing, units_of_numbers
 from oocdata.formats.hdf5.file import fill_value
 from oocdata.formats.hdf5.storage import codec_name, kind_of
 
@@ -160,6 +160,7 @@ def describe(
     elif kind == "virtual":
         layout = f"virtual, mappings: {len(dataset.virtual_sources())}"
     names = dimension_names(dataset, scales)
+    attributes = {**units, **attributes_of(dataset, (*PACKING, *TIME))}
     return Storage(
         format="HDF5",
         path=path,
@@ -169,8 +170,9 @@ def describe(
         stored_bytes=None if kind == "virtual" else dataset.id.get_storage_size(),
         reading=READING[kind],
         dimensions=names,
-        packed=packing({**units, **attributes_of(dataset, (*PACKING, *TIME))}),
+        packed=packing(attributes),
         unit=unit_of(dataset.dtype),
+        units=units_of_numbers(attributes),
         categorical=h5py.check_enum_dtype(dataset.dtype) is not None,
     )
 

@@ -23,7 +23,7 @@ from h5py import h5a, h5d
 from oocdata.box import Ints
 from oocdata.engines.alike import (
     check_same_columns,
-    check_same_packing,
+    check_same_meaning,
     check_same_shape,
     common_annotations,
 )
@@ -35,7 +35,7 @@ from oocdata.engines.source import Annotations, Source, Storage
 from oocdata.engines.strided import Strided, contiguous_strides
 from oocdata.formats.anndata import column_names
 from oocdata.formats.codecs import chunk_grid
-from oocdata.formats.dimensions import PACKING, TIME, as_text, is_time
+from oocdata.formats.dimensions import PACKING, TIME, as_text
 from oocdata.formats.hdf5.decode import can_decode
 from oocdata.formats.hdf5.description import EMPTY, attributes_of
 from oocdata.formats.hdf5.file import translate_errors
@@ -125,7 +125,7 @@ def join_datasets(tree: Hdf5Names, key: Key, axis: int | str) -> Source:
         if lengths[number] or not (lengths.any() or sources):
             owners[number] = len(sources)
             sources.append(source)
-    check_same_packing([*sources, *others.values()])
+    check_same_meaning(source.storage() for source in (*sources, *others.values()))
     each = (Storage("HDF5", path, name, columns=column_names(path, name)) for _, name in names)
     check_same_columns(each, along)
     layouts = list(dict.fromkeys(source.storage().layout for source in sources))
@@ -174,7 +174,7 @@ def _inspect(dataset: Any, along: int, number: int) -> _Part | None:
     # The length of chunks along the axis may differ if they are decoded.
     same_step = step if chunk and not filters else 0
     shapes = _with(shape, along), _with(chunk, along), same_step
-    kind = dataset.get_type().encode(), *shapes, filters, _time(dataset)
+    kind = dataset.get_type().encode(), *shapes, filters, _units(dataset)
     nbytes = dataset.get_storage_size()
     return _Part(kind, number, shape, shape[along], step, offset or 0, chunks, nbytes)
 
@@ -198,12 +198,12 @@ def _is_special(dataset: Any) -> bool:
     return bool(h5a.get_num_attrs(dataset)) and any(h5a.exists(dataset, name) for name in _SPECIAL)
 
 
-def _time(dataset: Any) -> tuple[str, ...]:
-    """Return the units and the calendar of times; an empty tuple for other numbers."""
+def _units(dataset: Any) -> tuple[str, ...]:
+    """Return the units of a dataset, with the calendar of times; empty if it has none."""
     if not h5a.get_num_attrs(dataset) or not h5a.exists(dataset, b"units"):
         return ()
     attributes = attributes_of(h5py.Dataset(dataset), TIME)
-    return tuple(as_text(attributes.get(name)) for name in TIME) if is_time(attributes) else ()
+    return tuple(as_text(attributes.get(name)) for name in TIME)
 
 
 def _shared_source(

@@ -28,7 +28,7 @@ from oocdata.errors import (
 )
 from oocdata.formats.anndata import column_names
 from oocdata.formats.codecs import copy_chunk, decompress, numbers_of, write_chunk
-from oocdata.formats.dimensions import decoding_hint, packing
+from oocdata.formats.dimensions import decoding_hint, packing, units_of_numbers
 from oocdata.formats.patterns import Missing
 from oocdata.formats.zarr.objects import Objects
 from oocdata.formats.zarr.store import join
@@ -70,7 +70,8 @@ class ZarrReader(Keyed, WithStorage):
         # Unless all objects were surveyed, this content can't be told from an earlier one.
         content = objects.digest() if surveyed and self.file else objects.store
         self._key = (type(self), objects.store.path, objects.key, self.file, missing, content)
-        packed = packing(metadata.annotations.attributes)
+        attributes = metadata.annotations.attributes
+        packed = packing(attributes)
         self._storage = Storage(
             format=f"Zarr v{metadata.version}",
             **objects.where,
@@ -82,6 +83,7 @@ class ZarrReader(Keyed, WithStorage):
             dimensions=metadata.dimensions,
             packed=packed,
             unit=metadata.unit,
+            units=units_of_numbers(attributes),
             files=() if self.file is None else (self.file,),
             version=objects.digest().hex() if surveyed else "",
             table_bytes=0 if objects.versions is None else objects.versions.nbytes,
