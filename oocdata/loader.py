@@ -373,7 +373,6 @@ class Loader(Epochs):
         steps = len(self)
         return Pass(
             epoch * steps + start, epochs * steps - start, steps, self.steps_together,
-            grows=self.chunked or self.dataset.is_remote or self.dataset.is_mapped,
             last_alone=bool(self.steps.used % self.batch_size),
         )  # fmt: skip
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,34 +24,26 @@ from oocdata.runs import Pass, Run, plan_ahead, steps_together
 counts = st.integers(1, 40)
 
 
-@given(st.integers(0, 90), st.integers(1, 200), counts, counts, st.booleans(), st.booleans())
+@given(st.integers(0, 90), st.integers(1, 200), counts, counts, st.booleans())
 def test_a_pass_is_divided_into_runs(
-    first: int, length: int, steps: int, together: int, grows: bool, last_alone: bool
+    first: int, length: int, steps: int, together: int, last_alone: bool
 ) -> None:
-    pass_ = Pass(first, length, steps, together, grows, last_alone)
+    pass_ = Pass(first, length, steps, together, last_alone)
     runs = [pass_.run(number) for number in range(len(pass_))]
     flat = [run.epoch * steps + step for run in runs for step in range(run.start, run.stop)]
     assert flat == list(range(first, first + length))
     assert all(0 <= run.start < run.stop <= steps for run in runs)
     assert all(run.stop - run.start <= together for run in runs)
     lengths = [run.stop - run.start for run in runs]
-    without = replace(pass_, grows=False)
-    long = [without.run(number) for number in range(len(without))]
-    if grows:
-        assert lengths[0] == 1
-        assert all(each <= 8**number for number, each in enumerate(lengths))
-        # Long runs begin where they do without, and a few short ones take the place of the first.
-        starts = [run[:2] for run in runs]
-        assert {run[:2] for run in long} <= set(starts)
-        assert len(starts) - len(long) <= len(f"{together:o}")
-    else:
-        assert runs == long
+    assert lengths[0] == 1
+    assert all(each <= 8**number for number, each in enumerate(lengths))
     if last_alone:
         assert all(run.stop - run.start == 1 for run in runs if run.stop == steps)
-    # Only where the pass begins, and where it or an epoch ends, is a long run shorter.
-    ends = {steps, steps - last_alone}
-    full = {run for run in long if run.stop - run.start == together or run.stop in ends}
-    assert set(long) - full <= {long[0], long[-1]}
+    # Runs end at the same places wherever a pass begins; only the first ones are cut further.
+    full = steps - last_alone
+    ends = {steps, full, *range(together, full, together)}
+    short = len(f"{together:o}")  # 1, 8, 64, … steps
+    assert all(run.stop in ends for run in runs[short:-1])
 
 
 @given(st.integers(1, 10**6), st.integers(0, 10**9))
@@ -162,7 +153,8 @@ def test_small_batches_share_a_read(way: Any, count: int, drop: bool) -> None:
     assert len(batches) == len(loader)
     short = count % 16 > 0 and not drop  # read by itself
     full = len(loader) - short
-    assert len(runs_of(source)) == -(-full // loader.steps_together) + short
+    runs = -(-full // loader.steps_together) + short
+    assert len(runs_of(source)) == runs + 2  # the first is cut: 1 step, 8, and the rest
     one_by_one = [loader.batch(step) for step in range(len(loader))]
     for together, alone in zip(batches, one_by_one, strict=True):
         assert_array_equal(together, alone)

@@ -67,8 +67,8 @@ class Reader:
     >>> loader = ooc.open(np.arange(10)).batches(4)
     >>> reader = Reader(loader, parallel=2, prefetch=2, runs_in_use=1)
     >>> runs = reader.begin(Pass(first=0, length=3, steps=3, together=2))
-    >>> runs.read()
-    [array([0, 1, 2, 3]), array([4, 5, 6, 7])]
+    >>> runs.read(), runs.read()
+    ([array([0, 1, 2, 3])], [array([4, 5, 6, 7])])
     >>> runs.close(), reader.close()
     (None, None)
     """
