@@ -258,12 +258,13 @@ class Chunked:
         pending = [np.arange(len(numbers))]
         while pending:
             some = pending.pop()
+            if len(some) < len(numbers):  # while they are decoded, not only once they are
+                self.cached.reading = int(numbers[some].min())
             pin = self.pin(numbers[some])
             if pin is None:
                 groups = chunk_groups(numbers[some], self.cached.most, self.cached.reading)
                 pending += [some[group] for group in groups][::-1]
                 continue
-            self.cached.reading = int(numbers[some].min()) if len(some) else 0
             with pin:
                 yield pin, some
 

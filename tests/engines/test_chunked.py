@@ -298,6 +298,22 @@ def test_a_read_of_all_chunks_begins_where_the_last_one_stands(monkeypatch: pyte
     assert reader.count.total() == 80 + 70  # the last part was cached
 
 
+def test_a_read_stands_where_it_decodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another read that begins meanwhile shares these chunks, not those decoded before."""
+    array, _, view = counted((64, 3), (1, 3))
+    monkeypatch.setattr(cache, "budget", lambda: array.nbytes // 2)
+    chunked: Any = view.source
+    decode, stands = CountingReader.read_chunks, []
+
+    def read_chunks(self: CountingReader, places: NDArray[np.int64], outs: Any) -> None:
+        stands.append((chunked.cached.reading, int(places[0, 0])))
+        decode(self, places, outs)
+
+    monkeypatch.setattr(CountingReader, "read_chunks", read_chunks)
+    assert_array_equal(view.take(np.arange(64)), array)
+    assert stands == [(first, first) for first in range(0, 64, 8)]
+
+
 def test_a_damaged_chunk_is_named_and_the_others_are_read():
     array, reader, view = counted((100, 6), (10, 6), damaged=frozenset([3, 4]))
     with pytest.raises(DamagedChunkError, match=r"rows? [34]\]"):
