@@ -14,15 +14,9 @@ def axis_numbers(
 ) -> tuple[int, ...]:
     """Return the sample axes, given by number or name, as numbers, outermost first.
 
-    None, for arrays that are one row each, means the axis that is put before theirs.
+    None, for arrays that are one row each, means the axis that is put before theirs. Raises
+    `ArgumentError` if there is none, the array has no such axis or no axes, or one is named twice.
 
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If there is none, the array has no such axis or no axes, or one is named twice.
-
-    Examples
-    --------
     >>> names = Storage(".nc", dimensions=("time", "lat", "lon"))
     >>> axis_numbers(("lat", -1), 3, names)
     (1, 2)

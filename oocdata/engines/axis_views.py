@@ -30,18 +30,10 @@ along it; or no axis, and the one position that is read."""
 class AxisView(WithStorage):
     """A view of a source along other axes; a `oocdata.engines.source.Source`.
 
-    Attributes
-    ----------
-    source : Source
-    axis_maps : tuple of AxisMap
-        One for each axis of `source`, each with an axis of its own.
-    shape : tuple of int
-        Shape of the view. Along an axis that is in none of them, numbers are repeated.
-    dtype : numpy.dtype
-        Dtype of the view; numbers are converted as NumPy does.
+    Each axis of the source has an own axis of the view, or none. Along an axis of the view that is
+    in none of the `axis_maps`, numbers are repeated. Numbers are converted to `dtype` as NumPy
+    does.
 
-    Examples
-    --------
     >>> from oocdata.engines.memory_array import MemoryArray
     >>> source = MemoryArray(np.arange(12).reshape(4, 3))
     >>> view = AxisView(source, ((1, range(3, -1, -2)), (None, 2)), (5, 2), np.dtype("i8"))
@@ -58,7 +50,6 @@ class AxisView(WithStorage):
 
     @property
     def below(self) -> tuple[Source]:
-        """The viewed source."""
         return (self.source,)
 
     @cached_property
@@ -70,7 +61,6 @@ class AxisView(WithStorage):
 
     @cached_property
     def _storage(self) -> Storage:
-        """How the array is stored, along the axes of the view."""
         inner, ndim = self.source.storage(), len(self.shape)
         chunks, names = [1] * ndim, [""] * ndim
         parts: tuple[int, ...] = (0,)
@@ -98,7 +88,6 @@ class AxisView(WithStorage):
         )
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
-        """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         if out.size == 0:
             return
         indexed = self._indexed_axis(extent)

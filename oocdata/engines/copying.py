@@ -17,8 +17,8 @@ from oocdata.engines.source import Source
 _SCRATCH_BYTES = 4 << 20
 
 _BLOCK_BYTES = 256 << 10
-"""Bytes copied at a time where the order of axes changes. NumPy follows the order of `out`, so that
-13 frames out of (384, 384, 49) took 13 passes over all bytes, three times as long."""
+"""Bytes copied at a time where the order of axes changes. NumPy follows the order of `out`: 13
+frames out of (384, 384, 49) took 13 passes over all bytes, three times as long."""
 
 _LEAST_BYTES = 32 << 10
 """Size of the processor's first-level cache, below which any order of copying is fast."""
@@ -26,12 +26,12 @@ _LEAST_BYTES = 32 << 10
 _FAR, _MANY, _LINE = 512, 16, 64
 """Numbers whose addresses differ by a multiple of `_FAR` bytes share few sets of that cache, each
 of fewer than `_MANY` lines. So they are first copied to memory padded by a line of `_LINE` bytes.
-Frames of 4 KiB with time as the last axis (PDEBench's advection) take 1 / 2.0 of the processor time
-by NumPy iteration, 1 / 1.8 through `to_tf`; four interleaved variables of 64 KiB, 1 / 1.2."""
+Frames of 4 KiB with time as the last axis (PDEBench's advection) take 1 / 2 of the processor time.
+"""
 
 _NARROW = 4
 """Runs of at most this many numbers are copied number by number, each by one call for all runs. Two
-of the three channels of pictures of 48 KB take 1 / 4 of the processor time by NumPy iteration."""
+of the three channels of pictures of 48 KB take 1 / 4 of the processor time."""
 
 _APART_BYTES = 1 << 20
 """Bytes copied at a time by way of such padded memory."""
@@ -53,11 +53,10 @@ def read_all(source: Source) -> NDArray[Any]:
 def read_to(
     source: Source, origins: Ints, extent: Extent, out: NDArray[Any], places: Ints | None
 ) -> None:
-    """Write ``out[places[i]] = the box at origins[i]``; `places` ascend, or are all in order.
+    """Write ``out[places[i]] = the box at origins[i]``; `places` ascend; None: in order.
 
     Sources that can write boxes to any positions have a method `read_to`, which saves a copy:
-    shuffled rows of 64 KB of 8 files in uncompressed chunks take 1 / 1.5 of the processor time by
-    NumPy iteration.
+    shuffled rows of 64 KB in uncompressed chunks of 8 files take 1 / 1.5 of the processor time.
     """
     if places is None:
         source.read(origins, extent, out)
@@ -79,25 +78,8 @@ def read_through(
 ) -> Iterator[tuple[slice, NDArray[Any]]]:
     """Read boxes a few at a time into reused memory; yield a slice of their numbers, and the boxes.
 
-    Parameters
-    ----------
-    source : Source
-    origins : ndarray of int64, shape (n, N)
-    extent : Extent
-        Not empty.
-    dtype : dtype_like
-        Dtype in which the boxes are read.
-    nbytes : int
-        Size of the memory, unless a single box is larger.
-
-    Examples
-    --------
-    >>> from oocdata.engines.memory_array import Numbers
-    >>> origins = np.array([[7], [2], [5]])
-    >>> for batch, boxes in read_through(Numbers(9), origins, Extent.of((2,)), "i8", 32):
-    ...     print(batch, boxes.tolist())
-    slice(0, 2, None) [[7, 8], [2, 3]]
-    slice(2, 3, None) [[5, 6]]
+    The boxes are not empty, and are read as `dtype`. The memory has `nbytes`, or the size of one
+    box if that is larger.
     """
     box_dtype, count = np.dtype(dtype), len(origins)
     at_once = max(1, min(count, nbytes // (extent.size * box_dtype.itemsize)))
@@ -110,23 +92,7 @@ def read_through(
 
 
 def copy_boxes(arrays: NDArray[Any], origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
-    """Write ``out[i] = the box at origins[i] of arrays[i]``.
-
-    Parameters
-    ----------
-    arrays : ndarray, shape (n, …)
-    origins : ndarray of int64, shape (n, N), n > 0
-        Along the axes of one array.
-    extent : Extent
-    out : ndarray, shape ``(n, *extent.lengths)``
-
-    Examples
-    --------
-    >>> out = np.zeros((2, 2), int)
-    >>> copy_boxes(np.arange(10).reshape(2, 5), np.array([[0], [2]]), Extent((2,), (2,)), out)
-    >>> out.tolist()
-    [[0, 2], [7, 9]]
-    """
+    """Write ``out[i] = the box at origins[i] of arrays[i]``, for at least one box."""
     same_origin = bool((origins == origins[0]).all())
     for number in range(1 if same_origin else len(origins)):
         which = slice(None) if same_origin else slice(number, number + 1)
@@ -138,17 +104,7 @@ def copy_boxes(arrays: NDArray[Any], origins: Ints, extent: Extent, out: NDArray
 def copy_reordered(array: NDArray[Any], out: NDArray[Any]) -> None:
     """Write ``out[...] = array``, in blocks that stay in cache if the order of axes differs.
 
-    Parameters
-    ----------
-    array, out : ndarray, shape (…)
-        Any strides; they share no memory.
-
-    Examples
-    --------
-    >>> out = np.zeros((500, 400), order="F")
-    >>> copy_reordered(np.ones((500, 400)), out)
-    >>> out.all()
-    np.True_
+    Both may have any strides; they share no memory.
     """
     if array.nbytes <= _LEAST_BYTES:
         out[...] = array
@@ -175,8 +131,6 @@ def copy_reordered(array: NDArray[Any], out: NDArray[Any]) -> None:
 def _copy_padded(array: NDArray[Any], axis: int) -> NDArray[Any]:
     """Return a copy with the same order of axes, and a gap between positions along one axis.
 
-    Examples
-    --------
     >>> _copy_padded(np.zeros((3, 4, 128), "f4"), 1).strides
     (2304, 576, 4)
     """
@@ -193,8 +147,6 @@ def _copy_padded(array: NDArray[Any], axis: int) -> NDArray[Any]:
 def blocks(lengths: Sequence[int], steps: Sequence[int], most: int) -> Iterator[tuple[slice, ...]]:
     """Yield blocks of at most `most` numbers; halves an array along the axis of the largest steps.
 
-    Examples
-    --------
     >>> list(blocks((5, 4), (1, 8), 10))
     [(slice(0, 5, None), slice(0, 2, None)), (slice(0, 5, None), slice(2, 4, None))]
     """
@@ -212,8 +164,6 @@ def blocks(lengths: Sequence[int], steps: Sequence[int], most: int) -> Iterator[
 def _run_axes(array: NDArray[Any], out: NDArray[Any]) -> list[int]:
     """Return the axes, from the fastest, along which both arrays are runs of one stride.
 
-    Examples
-    --------
     >>> frames = np.zeros((5, 4, 2, 3))
     >>> _run_axes(frames, np.zeros((5, 6, 2, 3))[:, 1:5])
     [3, 2, 1]

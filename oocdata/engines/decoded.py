@@ -25,8 +25,7 @@ _PIECE_BYTES = 4 << 20
 
 _BLOCK_BYTES = 256 << 10
 """Bytes decoded at a time, which stay in the processor's cache. Shuffled int16 fields of 130 KB,
-with a scale and an offset, take 1 / 1.25 of the processor time by NumPy iteration."""
-
+with a scale and an offset, take 1 / 1.25 of the processor time."""
 
 _NAT = np.iinfo(np.int64).min
 _MICROSECOND = 1000
@@ -37,25 +36,13 @@ _ROUNDED = 2048
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """Packing of numbers: ``number = packed * scale + offset``, NaN for values in `missing`.
+    """Packing of numbers: ``number = packed * scale + offset``, NaN for values in `missing`."""
 
-    Attributes
-    ----------
-    packed : numpy.dtype
-        Dtype of the packed numbers; its sign may differ from that of the stored dtype.
-    missing : tuple
-        Packed values that mean NaN.
-    scale, offset : number or None
-        Scalars of NumPy or Python, which differ in rounding.
-    dtype : numpy.dtype
-        Dtype of the decoded numbers.
-    """
-
-    packed: np.dtype[Any]
-    missing: tuple[Any, ...]
-    scale: Any
+    packed: np.dtype[Any]  # its sign may differ from that of the stored dtype
+    missing: tuple[Any, ...]  # packed values
+    scale: Any  # a scalar of NumPy or Python, which differ in rounding, or None; so is `offset`
     offset: Any
-    dtype: np.dtype[Any]
+    dtype: np.dtype[Any]  # of the decoded numbers
 
     date_unit: ClassVar[str] = ""
     """Empty: the numbers are not dates."""
@@ -63,8 +50,6 @@ class Packing:
     def decode(self, packed: NDArray[Any], out: NDArray[Any]) -> None:
         """Write numbers into memory of any dtype; it may be the memory of the packed ones.
 
-        Examples
-        --------
         >>> packed = np.array([10, -9, 20], "i2")
         >>> out = np.empty(3, "f4")
         >>> Packing(packed.dtype, (-9,), 0.5, None, out.dtype).decode(packed, out)
@@ -87,24 +72,14 @@ class Packing:
 
 @dataclass(frozen=True, slots=True)
 class Dates:
-    """Packing of times: ``date = since + number * unit``, NaT for missing numbers.
+    """Packing of times: ``date = since + number * unit``, NaT for missing numbers."""
 
-    Attributes
-    ----------
-    packing : Packing
-        Packing of the numbers. Whole numbers without a scale stay whole.
-    unit, since : int
-        In nanoseconds; `since` counts from 1970.
-    rounded : bool
-        Whether fractions are rounded to microseconds, as `cftime` does, which xarray uses if the
-        numbers count from a date that datetime64 has not. Otherwise they are truncated to
-        nanoseconds.
-    """
-
-    packing: Packing
-    unit: int
-    since: int
+    packing: Packing  # of the numbers; whole numbers without a scale stay whole
+    unit: int  # in nanoseconds
+    since: int  # in nanoseconds since 1970
     rounded: bool
+    """Whether fractions are rounded to microseconds, as `cftime` does, which xarray uses if the
+    numbers count from a date that datetime64 has not. Otherwise they are cut to nanoseconds."""
 
     date_unit: str = "datetime64[ns]"
     """The default of xarray; or timedelta64[ns] for durations, whose `since` is 0."""
@@ -114,13 +89,8 @@ class Dates:
     def decode(self, packed: NDArray[Any], out: NDArray[Any]) -> None:
         """Write dates into memory of any dtype; it may be the memory of the packed numbers.
 
-        Raises
-        ------
-        oocdata.errors.SourceError
-            If a date is out of the range of datetime64[ns], the years 1678 to 2262.
+        Raises `SourceError` for a date that datetime64[ns] can't hold: not of 1678 to 2262.
 
-        Examples
-        --------
         >>> hours = Packing(np.dtype("i4"), (), None, None, np.dtype("i4"))
         >>> out = np.empty(2, "i8")
         >>> Dates(hours, 3600 * 10**9, 0, False).decode(np.array([1, 24], "i4"), out)
@@ -169,29 +139,18 @@ class Dates:
 
 @dataclass(frozen=True, eq=False)
 class Decoded(WithStorage, Wrapped):
-    """A source of packed numbers, decoded into numbers or dates.
-
-    Attributes
-    ----------
-    packing : Packing or Dates
-    described : str
-        Description of the packing.
-    attributes : mapping
-        Attributes that do not apply to decoded numbers, as keys; values are None.
-    """
+    """A source of packed numbers, decoded into numbers or dates."""
 
     packing: Packing | Dates
-    described: str
-    attributes: Mapping[str, None]
+    described: str  # the packing
+    attributes: Mapping[str, None]  # names of those that do not apply to decoded numbers
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Dtype of the decoded numbers."""
         return self.packing.dtype
 
     @cached_property
     def _storage(self) -> Storage:
-        """How the array is stored."""
         inner = self.source.storage()
         return replace(
             inner,
@@ -205,7 +164,6 @@ class Decoded(WithStorage, Wrapped):
         )
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
-        """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         if out.size == 0:
             return
         count = max(1, _BLOCK_BYTES // (extent.size * self.dtype.itemsize))

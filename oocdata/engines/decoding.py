@@ -36,11 +36,6 @@ def in_decoding_thread(work: Callable[[], Made]) -> Made:
 
     It is run in this thread if it is one itself, if none can start, or if this thread must not wait
     for them.
-
-    Examples
-    --------
-    >>> in_decoding_thread(lambda: threading.current_thread().name[:14])
-    'oocdata-decode'
     """
     if _threads.include_this() or must_not_wait():
         return work()
@@ -50,17 +45,7 @@ def in_decoding_thread(work: Callable[[], Made]) -> Made:
 def run_tasks(tasks: Sequence[Callable[[], None]]) -> None:
     """Run tasks in this thread and in idle decoding threads; return when all are done.
 
-    Raises
-    ------
-    Exception
-        The first error of a task, after all tasks are done.
-
-    Examples
-    --------
-    >>> done = []
-    >>> run_tasks([lambda: done.append("a"), lambda: done.append("b")])
-    >>> sorted(done)
-    ['a', 'b']
+    Raises the first error of a task, after all tasks are done.
     """
     pending, counted = iter(tasks), _local.counted
     ended: SimpleQueue[BaseException | None] = SimpleQueue()
@@ -92,12 +77,6 @@ def scratch(nbytes: int) -> Iterator[None]:
 
     A chunk that needs more than the whole share is decoded alone. In nested blocks the larger
     number counts, so a format can give the exact number once it has the stored bytes.
-
-    Examples
-    --------
-    >>> with scratch(1 << 20):
-    ...     must_not_wait()
-    True
     """
     global _in_use
     before, nbytes = _local.counted, max(nbytes, 1)

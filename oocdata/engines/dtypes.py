@@ -19,24 +19,12 @@ _SMALL_FLOATS = ("bfloat16", "float8_e4m3fn")
 
 
 def is_small_float(dtype: np.dtype[Any]) -> bool:
-    """Return whether a dtype is one of the small floats that TensorFlow supports.
-
-    Examples
-    --------
-    >>> is_small_float(named_dtype("bfloat16")), is_small_float(np.dtype("f2"))
-    (True, False)
-    """
+    """Return whether a dtype is one of the small floats that TensorFlow supports."""
     return dtype.isbuiltin == 2 and dtype.name in _SMALL_FLOATS
 
 
 def named_dtype(dtype: DTypeLike) -> np.dtype[Any]:
-    """Return a dtype, given as NumPy takes it or as the name of a small float.
-
-    Raises
-    ------
-    TypeError
-        If it is neither.
-    """
+    """Return a dtype, given as NumPy takes it or as the name of a small float."""
     if isinstance(dtype, str) and dtype in _SMALL_FLOATS:
         import ml_dtypes
 
@@ -47,8 +35,6 @@ def named_dtype(dtype: DTypeLike) -> np.dtype[Any]:
 def dtype_text(dtype: np.dtype[Any]) -> str:
     """Return the text of a dtype that `named_dtype` takes.
 
-    Examples
-    --------
     >>> dtype_text(named_dtype("bfloat16")), dtype_text(np.dtype("f4"))
     ('bfloat16', '<f4')
     """
@@ -63,8 +49,6 @@ def described_dtype(dtype: np.dtype[Any]) -> Any:
 def can_hold(dtype: np.dtype[Any], value: Any) -> bool:
     """Return whether a dtype can represent a number, exactly or rounded to a float.
 
-    Examples
-    --------
     >>> can_hold(np.dtype("u1"), 300), can_hold(np.dtype("f4"), 0.1)
     (False, True)
     """
@@ -84,19 +68,9 @@ def can_hold(dtype: np.dtype[Any], value: Any) -> bool:
 def check_dtype(
     dtype: np.dtype[Any], path: str | None = None, key: str | None = None
 ) -> np.dtype[Any]:
-    """Return a dtype if batches can hold it: bool, numbers, or text of fixed length.
+    """Return a dtype if batches can hold it: bool, numbers, small floats, or text of fixed length.
 
-    bfloat16 and float8_e4m3fn of ml_dtypes are accepted too.
-
-    Raises
-    ------
-    oocdata.errors.UnsupportedDtypeError
-        For objects, dates, structured rows and long doubles.
-
-    Examples
-    --------
-    >>> check_dtype(np.dtype(">f4"))
-    dtype('>f4')
+    Raises `UnsupportedDtypeError` for objects, dates, structured rows and long doubles.
     """
     if dtype.kind == "O":
         raise UnsupportedDtypeError(
@@ -133,19 +107,7 @@ def check_stored(
 ) -> np.dtype[Any]:
     """Return the dtype of an array that can be opened: batches can hold it, or it has fields.
 
-    Dates become integers; see `unit_of`.
-
-    Raises
-    ------
-    oocdata.errors.UnsupportedDtypeError
-        For any other dtype.
-
-    Examples
-    --------
-    >>> check_stored(np.dtype([("at", "M8[s]"), ("speed", "f4")])).names
-    ('at', 'speed')
-    >>> check_stored(np.dtype(">M8[s]"))
-    dtype('>i8')
+    Dates become integers; see `unit_of`. Raises `UnsupportedDtypeError` for any other dtype.
     """
     if dtype.names and dtype.hasobject:
         raise UnsupportedDtypeError(
@@ -162,8 +124,6 @@ def check_stored(
 def unit_of(dtype: np.dtype[Any]) -> str:
     """Return the name of a datetime64 or timedelta64 dtype in native byte order; else ``""``.
 
-    Examples
-    --------
     >>> unit_of(np.dtype(">M8[s]")), unit_of(np.dtype("f4"))
     ('datetime64[s]', '')
     """

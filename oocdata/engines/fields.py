@@ -31,19 +31,8 @@ _SCRATCH_BYTES = 4 << 20
 def field_of(source: Source, name: str) -> Source:
     """Return one field of a source of structured rows: the axes of the rows, then of the field.
 
-    Raises
-    ------
-    oocdata.errors.MissingKeyError
-        If the rows have no such field; the message lists their fields.
-    oocdata.errors.UnsupportedDtypeError
-        If batches can't hold the dtype of the field.
-
-    Examples
-    --------
-    >>> rows = np.zeros(5, [("id", "i4"), ("position", "f8", 3)])
-    >>> source = field_of(MemoryArray(rows), "position")
-    >>> source.shape, source.dtype
-    ((5, 3), dtype('float64'))
+    Raises `MissingKeyError`, with the fields there are, if the rows have no such field, and
+    `UnsupportedDtypeError` if batches can't hold its dtype.
     """
     storage, names = source.storage(), source.dtype.names or ()
     where: Any = {"path": storage.path, "key": storage.key}
@@ -99,33 +88,24 @@ def _parse(dtype: np.dtype[Any], name: str) -> tuple[np.dtype[Any], tuple[int, .
 
 @dataclass(frozen=True, eq=False)
 class Field(Relabelled):
-    """A field of structured rows, which are read whole.
-
-    Attributes
-    ----------
-    name : str
-    """
+    """A field of structured rows, which are read whole."""
 
     name: str
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the rows, then of the field."""
         return (*self.source.shape, *_parse(self.source.dtype, self.name)[1])
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
-        """Dtype of the field's values."""
         return check_stored(_parse(self.source.dtype, self.name)[0])
 
     def read_boxes(self, origins: Ints, extent: Extent) -> list[Boxes]:
-        """Return the boxes of whole rows that are read for boxes of the field."""
         ndim = len(self.source.shape)
         rows = Extent(extent.lengths[:ndim], extent.strides[:ndim])
         return [(self.source, origins[:, :ndim], rows)]
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
-        """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         if out.size == 0:
             return
         ((source, rows, row),) = self.read_boxes(origins, extent)

@@ -33,17 +33,12 @@ _COMPUTED = Storage(
 
 
 class MemoryArray(WithStorage):
-    """An array in memory. It is not copied, so changes to it are read.
+    """An array in memory, of any strides and byte order.
 
-    Parameters
-    ----------
-    array : ndarray
-        Any strides and byte order.
-    storage : Storage, optional
-        If it names local files, the array was read from them, and they must not have changed.
-    row_source : MemoryArray, optional
-        The source that identifies the rows, if the array is a field of it; see
-        `oocdata.datasets.shared_rows`.
+    It is not copied, so changes to it are read.
+
+    If `storage` names local files, the array was read from them, and they must not have changed.
+    `row_source` identifies the rows, if the array is a field of it.
     """
 
     def __init__(
@@ -59,7 +54,6 @@ class MemoryArray(WithStorage):
         return {**vars(self), "row_source": None}  # not the other fields
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
-        """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         if out.size == 0:
             return
         for version in self._storage.files:
@@ -71,10 +65,9 @@ class MemoryArray(WithStorage):
         if same and array.flags.c_contiguous and out.flags.c_contiguous:
             rows = _whole_rows(array.shape, extent.lengths, extent.strides, array.itemsize)
             if rows is not None:
-                # Take rows as opaque items, outside the GIL: 1 / 1.3 of the processor's time for
-                # rows of 784 bytes, 1 / 1.5 for 60 KB and windows of these (NumPy iteration).
-                # `numpy.take` would copy an array that is not contiguous, aligned and native as a
-                # whole. With mode="clip" it writes without a buffer.
+                # Take rows as opaque items, outside the GIL: rows of 60 KB take 1 / 1.5 of the
+                # processor time. `numpy.take` would copy an array that is not contiguous, aligned
+                # and native as a whole. With mode="clip" it writes without a buffer.
                 count, item, row_steps, within = rows
                 numbers = origins.dot(row_steps)
                 if len(within) > 1:
@@ -98,12 +91,10 @@ class MemoryArray(WithStorage):
 
     @property
     def has_runs(self) -> bool:
-        """Whether runs along axis 0 can be copied as they are; see `oocdata.engines.ragged`."""
         array = self.array
         return not self._storage.files and array.dtype == self.dtype and array.flags.c_contiguous
 
     def read_runs(self, starts: Ints, lengths: Ints, out: NDArray[Any]) -> None:
-        """Write runs of places along axis 0, end to end; see `ragged.read_ragged`."""
         targets = np.cumsum(lengths) - lengths
         copy_runs(as_items(self.array), starts, as_items(out), targets, lengths)
 
@@ -132,19 +123,7 @@ def _whole_rows(
 
 @dataclass(frozen=True)
 class Numbers:
-    """The numbers 0, 1, 2, … as int64.
-
-    Attributes
-    ----------
-    count : int
-
-    Examples
-    --------
-    >>> out = np.empty((2, 3), np.int64)
-    >>> Numbers(9).read(np.array([[4], [0]]), Extent((3,), (2,)), out)
-    >>> out.tolist()
-    [[4, 6, 8], [0, 2, 4]]
-    """
+    """The numbers 0, 1, 2, … as int64."""
 
     count: int
 
@@ -152,13 +131,10 @@ class Numbers:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape, with one axis."""
         return (self.count,)
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
-        """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         out[...] = origins + np.arange(extent.lengths[0]) * extent.strides[0]
 
     def storage(self) -> Storage:
-        """Return the description of an array that is not stored."""
         return _COMPUTED

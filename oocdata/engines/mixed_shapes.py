@@ -39,25 +39,14 @@ def join_parts(
     pad: float | None,
     changes: Mapping[str, Any] | None = None,
 ) -> Source:
-    """Concatenate sources whose rows may differ in shape.
+    """Concatenate sources along an axis as stored; their rows may differ in shape.
 
-    Parameters
-    ----------
-    sources : sequence of Source
-    axis : int
-        Axis of the arrays as stored.
-    pad : number or None
-        Value that rows are padded with, to the longest of each axis. None: rows that differ only in
-        their first axis become rows of unequal length, if `axis` is 0.
-    changes : mapping, optional
-        See `oocdata.engines.concat.concatenate`.
+    `pad` is the value that rows are padded with, to the longest of each axis. None: rows that
+    differ only in their first axis become rows of unequal length, if `axis` is 0. For `changes`,
+    see `oocdata.engines.concat.concatenate`.
 
-    Raises
-    ------
-    oocdata.errors.MismatchedPartsError
-        If the rows differ in another way.
-    oocdata.errors.ArgumentError
-        If the dtype can't represent the number.
+    Raises `MismatchedPartsError` if the rows differ in another way, and `ArgumentError` if the
+    dtype can't represent `pad`.
     """
     parts, table = flatten([_plain(source) for source in sources], axis)
     row_shapes = [part.shape[:axis] + part.shape[axis + 1 :] for part in parts]
@@ -70,7 +59,7 @@ def join_parts(
     check_same_meaning(storages)
     check_same_columns(storages, axis)
     # Parts of equal shape become one array, so that they are read together: rows of 10 KB of 300
-    # files of 7 shapes take 1 / 3 of the processor's time by NumPy iteration.
+    # files of 7 shapes take 1 / 3 of the processor time.
     groups: dict[tuple[int, ...], list[int]] = {}
     for number, shape in enumerate(row_shapes):
         groups.setdefault(shape, []).append(number)
@@ -107,26 +96,16 @@ def _plain(source: Source) -> Source:
 
 @dataclass(frozen=True, eq=False)
 class PaddedArray(Wrapped):
-    """An array padded to a larger shape; a `Source`.
-
-    Attributes
-    ----------
-    lengths : tuple of int
-        The shape as delivered, with the array at its beginning.
-    value : number
-        Value of the padding.
-    """
+    """An array at the beginning of a larger shape, `lengths`, which is filled with `value`."""
 
     lengths: tuple[int, ...]
     value: Any
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape as delivered."""
         return self.lengths
 
     def storage(self) -> Storage:
-        """Return how the array is stored."""
         stored = self.source.storage()
         return replace(
             stored,
@@ -137,7 +116,6 @@ class PaddedArray(Wrapped):
         )
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
-        """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         if out.size == 0:
             return
         for boxes, stored in self._stored_parts(origins, extent):
@@ -147,7 +125,6 @@ class PaddedArray(Wrapped):
             read_to(self.source, origins[boxes], stored, out[region], boxes)
 
     def read_boxes(self, origins: Ints, extent: Extent) -> Iterator[Boxes]:
-        """Yield the boxes that are read; see `oocdata.engines.prefetch.fetches`."""
         for boxes, stored in self._stored_parts(origins, extent):
             yield self.source, origins[boxes], stored
 
@@ -186,7 +163,6 @@ class PaddingMask(DerivedRows):
         return _mask(self.rows)
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
-        """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         self._mask.read(origins, extent, out)
 
 
@@ -205,22 +181,14 @@ def _mask(source: Source) -> Source:
 
 @dataclass(frozen=True, eq=False)
 class RaggedPart(RaggedSource, Wrapped):
-    """Rows of one part of rows of unequal length; a `Source`.
-
-    Attributes
-    ----------
-    source : Source
-        Shape (rows, length, …).
-    """
+    """Rows of one part of rows of unequal length; its `source` has shape (rows, length, …)."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """``(rows,)``."""
         return self.source.shape[:1]
 
     @property
     def inner(self) -> tuple[int, ...]:
-        """Shape of one position of a row."""
         return self.source.shape[2:]
 
     def storage(self) -> Storage:
@@ -234,13 +202,11 @@ class RaggedPart(RaggedSource, Wrapped):
         return replace(stored, **changes)
 
     def locate(self, rows: Ints) -> tuple[Ints, Ints]:
-        """Return the lengths of rows, each from its own beginning; see `RaggedSource`."""
         return np.zeros_like(rows), np.full_like(rows, self.source.shape[1])
 
     def read_rows(
         self, rows: Ints, starts: Ints, counts: Ints, out: NDArray[Any], targets: Ints
     ) -> None:
-        """Read a run of each row; see `RaggedSource.read_rows`."""
         step = out.strides[0]
         for which, (_, origins, extent) in self._runs(rows, starts, counts):
             # A view with a run from each position of `out` on, so that runs are read in place.
@@ -250,7 +216,6 @@ class RaggedPart(RaggedSource, Wrapped):
             read_to(self.source, origins[order], extent, runs, targets[which][order])
 
     def run_boxes(self, rows: Ints, starts: Ints, counts: Ints) -> list[Boxes]:
-        """Return the boxes that `read_rows` reads."""
         return [boxes for _, boxes in self._runs(rows, starts, counts)]
 
     def _runs(self, rows: Ints, starts: Ints, counts: Ints) -> Iterator[tuple[Ints, Boxes]]:

@@ -43,13 +43,7 @@ def _lock_of(target: object) -> threading.Lock:
 
 
 def regular_chunks(target: Any) -> tuple[int, ...] | None:
-    """Return an object's ``chunks`` if they are regular, clipped to its shape; else None.
-
-    Examples
-    --------
-    >>> regular_chunks(np.zeros(3)) is None
-    True
-    """
+    """Return an object's ``chunks`` if they are regular, clipped to its shape; else None."""
     chunks, shape = getattr(target, "chunks", None), target.shape
     if not isinstance(chunks, tuple) or len(chunks) != len(shape) or not all(shape):
         return None
@@ -59,15 +53,9 @@ def regular_chunks(target: Any) -> tuple[int, ...] | None:
 
 
 class Sliced(WithStorage):
-    """An object with shape, dtype and slicing.
+    """An object with shape and dtype, of which ``target[slice, slice, …]`` returns an array.
 
-    Parameters
-    ----------
-    target : object
-        ``target[slice, slice, …]`` returns an array.
-    storage : Storage
-    axis : int
-        The axis whose positions are called rows in errors.
+    `axis` is the one whose positions are called rows in errors.
     """
 
     def __init__(self, target: Any, storage: Storage, *, axis: int = 0) -> None:
@@ -80,7 +68,6 @@ class Sliced(WithStorage):
         return partial(Sliced, axis=self.axis), (self.target, self._storage)
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
-        """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         if out.size == 0:
             return
         # Sorted and without duplicates, because a slice of an unknown object may be slow.
@@ -122,10 +109,7 @@ class Sliced(WithStorage):
     def read_slice(self, box: tuple[slice, ...]) -> NDArray[Any]:
         """Return the numbers of a box, checked, because an unknown object may return anything.
 
-        Raises
-        ------
-        oocdata.errors.SourceError
-            If the object raises, or returns another shape, another dtype or masked numbers.
+        Raises `SourceError` if it raises, or returns another shape or dtype, or masked numbers.
         """
         target, name = self.target, type(self.target).__name__
         try:
@@ -162,11 +146,8 @@ def _slice_text(box: tuple[slice, ...]) -> str:
 def _neighbours(origins: Ints, extent: Extent, most: int) -> tuple[int, list[int]]:
     """Return the axis along which most boxes are adjacent, and the bounds of such runs of boxes.
 
-    Read by one slice for each run, rows of 4 KB of a virtual HDF5 dataset in order take 1 / 25 of
-    the processor's time by NumPy iteration.
+    One slice for each run: 4 KB rows of a virtual HDF5 dataset take 1 / 25 of the processor time.
 
-    Examples
-    --------
     >>> _neighbours(np.array([[4, 0], [5, 0], [6, 0], [0, 0]]), Extent.of((1, 9)), 100)
     (0, [0, 3, 4])
     """
@@ -187,23 +168,7 @@ def _neighbours(origins: Ints, extent: Extent, most: int) -> tuple[int, list[int
 
 
 class RowReader:
-    """An adapter of a user's `oocdata.engines.source.RowSource`, which reads whole rows only.
-
-    Parameters
-    ----------
-    rows : RowSource
-
-    Examples
-    --------
-    >>> class Squares:
-    ...     shape, dtype = (100,), np.dtype("f8")
-    ...     def read_rows(self, rows, out):
-    ...         out[:] = rows**2
-    >>> out = np.zeros((2, 3), "f4")
-    >>> RowReader(Squares()).read(np.array([[2], [7]]), Extent.of((3,)), out)
-    >>> out.tolist()
-    [[4.0, 9.0, 16.0], [49.0, 64.0, 81.0]]
-    """
+    """An adapter of a user's `oocdata.engines.source.RowSource`, which reads whole rows only."""
 
     def __init__(self, rows: RowSource) -> None:
         self.rows = rows
@@ -216,7 +181,6 @@ class RowReader:
             ) from error
 
     def storage(self) -> Storage:
-        """Return a description without a file."""
         return Storage(
             format=type(self.rows).__name__,
             layout="single rows",
@@ -224,7 +188,6 @@ class RowReader:
         )
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
-        """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         if out.size == 0:
             return
         element, length = self.shape[1:], extent.lengths[0]

@@ -23,18 +23,7 @@ _PIECE = 4 << 20
 
 
 def padding_value(name: str, value: Any, dtype: np.dtype[Any]) -> Any:
-    """Return a padding value as a scalar of a dtype; for 0, text is padded with empty text.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If the dtype can't represent it.
-
-    Examples
-    --------
-    >>> padding_value("value", 7, np.dtype("f4"))
-    7.0
-    """
+    """Return a padding value as a scalar of a dtype, or raise; for text, 0 means empty text."""
     is_text = dtype.kind in "SU"
     with np.errstate(all="ignore"):
         try:
@@ -52,13 +41,7 @@ def padding_value(name: str, value: Any, dtype: np.dtype[Any]) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class DerivedRows:
-    """A source derived from the rows of another source.
-
-    Attributes
-    ----------
-    rows : Source
-        In this module, a source for which `oocdata.engines.ragged_rows.is_ragged` holds.
-    """
+    """A source derived from the rows of another source."""
 
     rows: Source
 
@@ -67,7 +50,6 @@ class DerivedRows:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the rows."""
         return self.rows.shape
 
     def storage(self) -> Storage:
@@ -78,38 +60,26 @@ class DerivedRows:
 
     @property
     def row_source(self) -> Source:
-        """The source that identifies the rows: no two parts of a split share a row of it."""
         return self.rows
 
 
 @dataclass(frozen=True, eq=False)
 class PaddedRows(WithStorage, DerivedRows):
-    """Rows of unequal length, padded or cut to one length; a `Source`.
-
-    Attributes
-    ----------
-    length : int
-        Length of the rows as delivered; longer rows are cut.
-    value : number
-        Value of the padding.
-    """
+    """Rows of unequal length, padded with `value` or cut to one `length`; a `Source`."""
 
     length: int
     value: Any
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """``(rows, length, …)``."""
         return (*self.rows.shape, self.length, *inner_shape(self.rows))
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Dtype of the values."""
         return self.rows.dtype
 
     @cached_property
     def _storage(self) -> Storage:
-        """How the rows are stored."""
         stored = self.rows.storage()
         return replace(
             stored,
@@ -119,7 +89,6 @@ class PaddedRows(WithStorage, DerivedRows):
         )
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
-        """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         if out.size == 0:
             return
         values = extent.lengths[0] * extent.spans[1] * prod(self.shape[2:])
@@ -140,7 +109,6 @@ class PaddedRows(WithStorage, DerivedRows):
         copy_boxes(boxes, within, Extent(extent.lengths, (1, *extent.strides[1:])), out)
 
     def read_boxes(self, origins: Ints, extent: Extent) -> Iterable[Boxes]:
-        """Return the boxes that are read; reads the lengths of rows."""
         located, firsts, counts = self._runs(origins, extent)
         return located.boxes(firsts, counts)
 
@@ -161,7 +129,6 @@ class RowLengths(DerivedRows):
     _layout: ClassVar[str] = "lengths of rows"
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
-        """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         if out.size:
             located = _located(self.rows, origins, extent)
             out[...] = located.lengths.reshape(out.shape)
@@ -169,12 +136,7 @@ class RowLengths(DerivedRows):
 
 @dataclass(frozen=True, eq=False)
 class RowMask(DerivedRows):
-    """Mask of stored elements of padded rows; a `Source` of bool.
-
-    Attributes
-    ----------
-    length : int
-    """
+    """Mask of stored elements of rows padded to a `length`; a `Source` of bool."""
 
     length: int
 
@@ -186,11 +148,9 @@ class RowMask(DerivedRows):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """``(rows, length)``."""
         return (*self.rows.shape, self.length)
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
-        """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         if out.size:
             lengths = _located(self.rows, origins, extent).lengths.reshape(len(origins), -1)
             places = origins[:, 1:] + np.arange(extent.lengths[1]) * extent.strides[1]

@@ -16,13 +16,12 @@ if TYPE_CHECKING:
     from oocdata.engines.strided import ChunkOffsets
 
 _HOLE = 512
-"""Holes between two runs, in bytes, that cost less to read over than another request, however short
-the runs: one of 10 channels of 4 bytes takes 1 / 80 of the processor's time by NumPy iteration."""
+"""Holes of so many bytes cost less to read over than another request, however short the runs: one
+of 10 channels of 4 bytes takes 1 / 80 of the processor time."""
 
 _LARGEST_HOLE = 4096
-"""Holes up to the length of their runs are read over if they are at most this long. Above, half of
-the bytes would be read for nothing: windows of every second frame of 60 KB took 2.1 times as long.
-"""
+"""Holes up to the length of their runs are read over if they are at most this long: windows of
+every second frame of 60 KB took 2.1 times as long when their holes were read too."""
 
 _SCRATCH_BYTES = 2 << 20
 """Boxes that are rearranged or converted pass through scratch memory of this size, in cache."""
@@ -37,38 +36,17 @@ _MOST_BYTES = 128 << 20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """Plan to read boxes of one extent into memory of certain strides.
+    """Plan to read boxes of one extent into memory of certain strides."""
 
-    Attributes
-    ----------
-    direct : bool
-        Whether runs are read into the caller's memory. Otherwise they are read into scratch memory,
-        where a box has `nbytes` bytes and `strides`.
-    boxes : int
-        Boxes read at a time.
-    nbytes : int
-        Bytes of a box in memory.
-    run : int
-        Bytes of each run.
-    file_offsets, memory_offsets : ndarray of int64, shape (runs,)
-        Offsets of the runs from the first number of the box.
-    strides : tuple of int
-        Strides of a box in memory, in bytes.
-    slabs : (int, int) or None
-        Axis along which a box is cut, and length of the slabs, if it is too large for one read.
-    inner : tuple of int
-        Axes from the fastest in storage to the slowest, without those of length 1.
-    """
-
-    direct: bool
-    boxes: int
-    nbytes: int
-    run: int
-    file_offsets: Ints
+    direct: bool  # runs are read into the caller's memory; otherwise into scratch memory
+    boxes: int  # read at a time
+    nbytes: int  # of a box in memory
+    run: int  # bytes of each run
+    file_offsets: Ints  # of the runs, from the first number of the box
     memory_offsets: Ints
-    strides: tuple[int, ...]
-    slabs: tuple[int, int] | None
-    inner: tuple[int, ...]
+    strides: tuple[int, ...]  # of a box in memory, in bytes
+    slabs: tuple[int, int] | None  # axis along which too large a box is cut, and length of a slab
+    inner: tuple[int, ...]  # axes from the fastest in storage on, without those of length 1
 
     def runs(
         self,
@@ -78,25 +56,12 @@ class Plan:
         addresses: Ints,
         chunks: ChunkOffsets | None = None,
     ) -> tuple[Ints, Ints, Ints | int, Ints | None]:
-        """Return the runs of bytes of boxes.
+        """Return the runs of bytes of boxes whose memory begins at `addresses`.
 
-        Parameters
-        ----------
-        origins : ndarray of int64, shape (n, N)
-        extent : Extent
-        steps : ndarray of int64, shape (N,)
-            Strides of the array in the file, in bytes, within a chunk.
-        addresses : ndarray of int64, shape (n,)
-            Address of each box in memory.
-        chunks : ChunkOffsets, optional
-
-        Returns
-        -------
-        starts, addresses : ndarray of int64, shape (runs,)
-            Offsets from the first byte of the array in the file, and addresses in memory.
-        lengths : ndarray of int64 or int
-        boxes : ndarray of int64, shape (runs,), or None
-            Box of each run; None if all boxes have the same number of runs, in order.
+        `steps` are the strides of the array in the file, in bytes, within a chunk. Returns the
+        offset of each run from the first byte of the array in the file, its address in memory, its
+        length in bytes, and the number of its box (None if all boxes have the same number of runs,
+        in order).
         """
         if chunks is None:
             starts: Ints = origins.dot(steps)
@@ -178,23 +143,12 @@ def plan_box(
     *,
     holes: bool = True,
 ) -> Plan:
-    """Return the plan to read a box.
+    """Return the plan to read a box with at least one position along each axis.
 
-    Parameters
-    ----------
-    lengths, strides : tuple of int
-        Of the box, all at least 1.
-    file_strides : tuple of int
-        Strides of the array in the file, in bytes, at least 0.
-    itemsize : int
-        Bytes of one number.
-    memory : tuple of int or None
-        Strides of the caller's memory, in bytes; None if its dtype differs.
-    holes : bool
-        Whether small holes between runs may be read too.
+    All strides but those of the box are in bytes: `file_strides` (at least 0) of the array in the
+    file, `memory` of the caller's memory, or None if its dtype differs. `holes` says whether small
+    holes between runs may be read too.
 
-    Examples
-    --------
     >>> plan = plan_box((2, 3), (1, 1), (4000, 4), 4, (12, 4))
     >>> plan.direct, plan.run, plan.file_offsets.tolist(), plan.memory_offsets.tolist()
     (True, 12, [0, 4000], [0, 12])

@@ -1,9 +1,8 @@
 """Follow which chunks will be cached when a later run is read, before it is read.
 
 What a run must fetch is planned long before its chunks are needed. Chunks that are cached now may
-be evicted until then: of a cyclic read through more chunks than fit, those left by the last epoch.
-Asked for one by one when they are missed, each would take a round trip. So plans follow the least
-recently used chunks through the runs before; `explain` counts requests by the same plan.
+be evicted until then, and requested one by one, each would take a round trip. So plans follow the
+least recently used chunks through the runs before; `explain` counts requests by the same plan.
 """
 
 from __future__ import annotations
@@ -27,20 +26,10 @@ if TYPE_CHECKING:
 class PlannedCache:
     """The chunks that will be cached, within a budget in bytes: least recently used go first.
 
-    Parameters
-    ----------
-    budget : float
-    cached : mapping
-        Bytes of the chunks that are cached at the beginning, the oldest first; of chunks of the
-        cache as `Cache.listed` gives them.
+    `cached` has the bytes of the chunks that are cached at the beginning, the oldest first, as
+    `Cache.listed` gives them. `loaded` are the bytes of the chunks that were not cached when
+    needed.
 
-    Attributes
-    ----------
-    loaded : int
-        Bytes of the chunks that were not cached when they were needed.
-
-    Examples
-    --------
     >>> planned = PlannedCache(200)
     >>> [planned.load({number: 100 for number in numbers}) for numbers in ([1, 2], [2, 3], [1])]
     [[1, 2], [3], [1]]

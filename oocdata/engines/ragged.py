@@ -29,27 +29,8 @@ _ITEM = 32
 def read_ragged(source: Source, starts: Ints, lengths: Ints, out: NDArray[Any]) -> None:
     """Read runs along axis 0, and write them one after the other.
 
-    Parameters
-    ----------
-    source : Source
-    starts, lengths : ndarray of int64, shape (n,)
-        Runs within the array; any order, may overlap or be empty.
-    out : ndarray, shape (lengths.sum(), …)
-        C-contiguous, of the source's dtype.
-
-    Raises
-    ------
-    oocdata.errors.SourceError
-        If storage can't deliver them.
-
-    Examples
-    --------
-    >>> from oocdata.engines.memory_array import MemoryArray
-    >>> out = np.empty(5, np.int64)
-    >>> runs = np.array([7, 2]), np.array([3, 2])
-    >>> read_ragged(MemoryArray(np.arange(10)), *runs, out)
-    >>> out
-    array([7, 8, 9, 2, 3])
+    Runs may be in any order, overlap or be empty. `out` has shape ``(lengths.sum(), …)``, is
+    C-contiguous and of the source's dtype.
     """
     if not out.size:
         return
@@ -89,23 +70,9 @@ def read_bounds(
 ) -> tuple[Ints, Ints]:
     """Return where rows begin and end; offsets of consecutive rows are read together.
 
-    Parameters
-    ----------
-    offsets : Source
-        Integers, of one axis: where each row begins, and where the last one ends.
-    rows : ndarray of int64, shape (n,)
-    most : int
-        Largest valid end of a row.
-    path, key : str, optional
-        Where the rows are, for the error.
+    `offsets` are integers of one axis: where each row begins, and where the last one ends. Raises
+    `SourceError`, with `path` and `key`, if a row ends before it begins or beyond `most`.
 
-    Raises
-    ------
-    oocdata.errors.SourceError
-        If a row ends before it begins, or beyond `most`; or if storage can't deliver the offsets.
-
-    Examples
-    --------
     >>> from oocdata.engines.memory_array import MemoryArray
     >>> read_bounds(MemoryArray(np.array([0, 3, 3, 9])), np.array([2, 0, 1]), 9)
     (array([3, 0, 3]), array([9, 3, 3]))
@@ -135,13 +102,7 @@ def read_bounds(
 def affected_rows(error: SourceError, rows: Ints, starts: Ints, stops: Ints) -> Ints:
     """Return the rows that an error about positions in a 1-D array concerns; all rows if unknown.
 
-    Parameters
-    ----------
-    error : SourceError
-        Its count of positions is reset.
-    rows : ndarray of int64, shape (n,)
-    starts, stops : ndarray of int64, shape (n,)
-        Where each row begins and ends in the array.
+    Row i is at ``starts[i]:stops[i]`` of the array. The error's count of positions is reset.
     """
     if not error.rows:
         return rows
@@ -156,15 +117,7 @@ def copy_runs(
     """Copy runs between two arrays of one axis and the same dtype, both C-contiguous.
 
     Long runs are copied as opaque items of many numbers; the last item of each is shifted back to
-    end with the run. This takes an eighth of the time of copying single numbers; batches of rows of
-    20 to 600 numbers take 1 / 2.6 by NumPy iteration, 1 / 1.5 through `to_tf`.
-
-    Examples
-    --------
-    >>> out = np.zeros(6, np.int64)
-    >>> copy_runs(np.arange(10), np.array([7, 2]), out, np.array([4, 0]), np.array([2, 3]))
-    >>> out
-    array([2, 3, 4, 0, 7, 8])
+    end with the run. Batches of rows of 20 to 600 numbers take 1 / 2.6 of the processor time.
     """
     short = lengths < _ITEM
     if short.any():
@@ -183,15 +136,9 @@ def copy_runs(
 def scatter_runs(
     source: Source, starts: Ints, counts: Ints, out: NDArray[Any], targets: Ints
 ) -> None:
-    """Read runs along axis 0, and write each to its position in `out`, converted.
+    """Read runs along axis 0, and write run i from ``out[targets[i]]`` on, converted.
 
-    Parameters
-    ----------
-    source : Source
-    starts, counts, targets : ndarray of int64, shape (n,)
-        Start and length of each run, and its position in `out`.
-    out : ndarray, shape (positions, …)
-        C-contiguous.
+    `out` has shape ``(positions, …)`` and is C-contiguous.
     """
     ends = np.cumsum(counts)
     if not len(ends) or not ends[-1]:
@@ -207,13 +154,7 @@ def scatter_runs(
 
 
 def as_items(array: NDArray[Any]) -> NDArray[Any]:
-    """Return a C-contiguous array as a 1-D array of opaque items, one per position along axis 0.
-
-    Examples
-    --------
-    >>> as_items(np.zeros((3, 2), "f4")).dtype
-    dtype('V8')
-    """
+    """Return a C-contiguous array as a 1-D array of opaque items, one per position along axis 0."""
     nbytes = array.itemsize * prod(array.shape[1:])
     return array if array.ndim == 1 else np.ndarray((len(array),), f"V{nbytes}", array)
 
@@ -227,8 +168,6 @@ def _items(array: NDArray[Any]) -> NDArray[Any]:
 def row_batches(lengths: Ints, most: int) -> Iterator[slice]:
     """Yield slices of rows that together hold at most `most` numbers, or a single longer row.
 
-    Examples
-    --------
     >>> [(batch.start, batch.stop) for batch in row_batches(np.array([3, 4, 9, 1, 0]), 8)]
     [(0, 2), (2, 3), (3, 5)]
     """
@@ -244,8 +183,6 @@ def row_batches(lengths: Ints, most: int) -> Iterator[slice]:
 def run_positions(starts: Ints, lengths: Ints) -> Ints:
     """Return the positions of runs, one run after the other.
 
-    Examples
-    --------
     >>> run_positions(np.array([7, 2, 4]), np.array([3, 0, 2]))
     array([7, 8, 9, 4, 5])
     """
@@ -258,13 +195,8 @@ def run_positions(starts: Ints, lengths: Ints) -> Ints:
 def cut_runs(starts: Ints, lengths: Ints, chunk: int) -> tuple[Ints, Ints, Ints]:
     """Cut runs at the borders of chunks; the pieces of each run stay in order.
 
-    Returns
-    -------
-    chunks, within, lengths : ndarray of int64, shape (pieces,)
-        Chunk number of each piece, its position in the chunk, and its length.
+    Returns the chunk number of each piece, its position in the chunk, and its length.
 
-    Examples
-    --------
     >>> cut_runs(np.array([8, 3]), np.array([5, 2]), 10)
     (array([0, 1, 0]), array([8, 0, 3]), array([2, 3, 2]))
     """

@@ -1,8 +1,7 @@
 """Read rows of unequal length: a source reports where rows are, and then reads runs of them.
 
 Its array has one axis, the rows. A box of it has no single shape, so rows are first located
-(`locate`), which gives their lengths, and then read into memory of that size. Rows that are
-consecutive in an array (`RaggedRows`) are located by offsets; a format may have another way.
+(`locate`), which gives their lengths, and then read into memory of that size.
 """
 
 from __future__ import annotations
@@ -42,21 +41,10 @@ class RaggedSource(ABC):
     def read_rows(
         self, rows: Ints, starts: Ints, counts: Ints, out: NDArray[Any], targets: Ints
     ) -> None:
-        """Read a run of each row, and write it to ``out[targets[i]]`` and after.
+        """Read a run of each row, and write it from ``out[targets[i]]`` on.
 
-        Parameters
-        ----------
-        rows : ndarray of int64, shape (n,)
-        starts, counts : ndarray of int64, shape (n,)
-            The place at which each run begins, see `locate`, and its length.
-        out : ndarray, shape (positions, *inner)
-            C-contiguous, of any dtype.
-        targets : ndarray of int64, shape (n,)
-
-        Raises
-        ------
-        oocdata.errors.SourceError
-            If storage can't deliver the rows.
+        Run i begins at place ``starts[i]``, see `locate`, and has ``counts[i]`` positions. `out`
+        has shape ``(positions, *inner)``, is C-contiguous and of any dtype.
         """
 
     def run_boxes(self, rows: Ints, starts: Ints, counts: Ints) -> Iterable[Boxes]:
@@ -68,7 +56,6 @@ class RaggedSource(ABC):
         return self.run_boxes(origins[:, 0], *self.locate(origins[:, 0]))
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> NoReturn:
-        """Raise, because rows have no single shape."""
         raise ArgumentError("rows of unequal length must be padded to be read as boxes.")
 
 
@@ -87,18 +74,11 @@ def inner_shape(source: Source) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class LocatedRows:
-    """Rows of one or several sources, of known lengths, ready to be read.
-
-    Attributes
-    ----------
-    lengths : ndarray of int64, shape (rows,)
-        Length of each row.
-    shares : list of (RaggedSource, places, rows, starts)
-        The rows of each source, their places among all rows, and where each begins.
-    """
+    """Rows of one or several sources, of known lengths, ready to be read."""
 
     lengths: Ints
     shares: list[tuple[Any, Ints, Ints, Ints]]
+    """Each source, the places of its rows among all rows, the rows, and where each begins."""
 
     def read(self, firsts: Ints, counts: Ints, out: NDArray[Any], targets: Ints) -> None:
         """Read a run of each row, from its position `firsts` on; see `RaggedSource.read_rows`."""
@@ -112,23 +92,7 @@ class LocatedRows:
 
 
 def locate(*members: tuple[Source, Ints, Ints]) -> LocatedRows:
-    """Locate rows of sources for which `is_ragged` holds.
-
-    Parameters
-    ----------
-    *members : (Source, rows, places)
-        Each with its rows and their places among all rows.
-
-    Examples
-    --------
-    >>> from oocdata.engines.memory_array import MemoryArray
-    >>> values, offsets = MemoryArray(np.arange(9)), MemoryArray(np.array([0, 3, 3, 9]))
-    >>> located = locate((RaggedRows(values, offsets), np.array([2, 1]), np.array([0, 1])))
-    >>> out = np.empty(2, np.int64)
-    >>> located.read(np.array([1, 0]), np.array([2, 0]), out, np.array([0, 2]))
-    >>> located.lengths, out
-    (array([6, 0]), array([4, 5]))
-    """
+    """Locate rows of ragged sources, given with their rows and the places of these among all."""
     lengths, shares = np.zeros(sum(len(places) for *_, places in members), np.int64), []
     for source, rows, places in members:
         parts: Iterable[Any] = [(source, np.arange(len(rows)), rows[:, None])]
@@ -145,13 +109,8 @@ def locate(*members: tuple[Source, Ints, Ints]) -> LocatedRows:
 class RaggedRows(WithStorage, RaggedSource):
     """Rows that are consecutive in an array; a `Source`.
 
-    Attributes
-    ----------
-    values : Source
-        Shape (n, …): all rows, one after the other.
-    offsets : Source
-        int64, of one axis: position in `values` at which each row begins, and the end of the last
-        row.
+    `values` has all rows, one after the other, and shape ``(n, …)``. `offsets` are int64 of one
+    axis: the position in `values` at which each row begins, and the end of the last row.
     """
 
     values: Source
@@ -159,22 +118,18 @@ class RaggedRows(WithStorage, RaggedSource):
 
     @property
     def row_source(self) -> Source:
-        """The source that identifies the rows: no two parts of a split share a row of it."""
         return self.offsets
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """``(rows,)``."""
         return (self.offsets.shape[0] - 1,)
 
     @property
     def inner(self) -> tuple[int, ...]:
-        """Shape of one position of a row."""
         return self.values.shape[1:]
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Dtype of the values."""
         return self.values.dtype
 
     @cached_property
@@ -206,7 +161,6 @@ class RaggedRows(WithStorage, RaggedSource):
         return replace(combined, chunks=(chunk_rows,), chunk_bytes=nbytes)
 
     def locate(self, rows: Ints) -> tuple[Ints, Ints]:
-        """Return where rows begin in the values, and their lengths; see `RaggedSource`."""
         stored = self._storage
         most = self.values.shape[0]
         starts, stops = read_bounds(self.offsets, rows, most, stored.path, stored.key)
@@ -215,7 +169,6 @@ class RaggedRows(WithStorage, RaggedSource):
     def read_rows(
         self, rows: Ints, starts: Ints, counts: Ints, out: NDArray[Any], targets: Ints
     ) -> None:
-        """Read a run of each row; see `RaggedSource.read_rows`."""
         try:
             scatter_runs(self.values, starts, counts, out, targets)
         except SourceError as error:
@@ -223,5 +176,4 @@ class RaggedRows(WithStorage, RaggedSource):
             raise
 
     def run_boxes(self, rows: Ints, starts: Ints, counts: Ints) -> Iterator[Boxes]:
-        """Return the boxes that cover runs; see `boxes_of_runs`."""
         return boxes_of_runs(self.values, starts, counts)

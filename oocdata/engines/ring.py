@@ -1,10 +1,9 @@
 """Submit many reads in one system call, outside the GIL, with Linux's io_uring.
 
-A shuffled batch is dozens of reads at scattered offsets. With one call per read, the GIL is
-released and reacquired each time, and each time waits for whichever thread holds it. io_uring takes
-all reads of a batch at once: the kernel copies cached pages and fetches the others, many at a time,
-while other Python threads run. Compared with a loop, through `to_tf`: 1.2 times (batches of 32) to
-2.1 times (of 256) as fast for shuffled rows of 200 bytes, 1.0 to 1.25 times for rows of 60 KB.
+With one call per read, the GIL is released and taken again for each of the dozens of reads of a
+shuffled batch. io_uring takes all of them at once: the kernel copies cached pages and fetches the
+others, many at a time, while other Python threads run. Compared with a loop, through `to_tf`,
+shuffled rows of 200 bytes are 1.2 (batches of 32) to 2.1 times (of 256) as fast.
 
 The kernel's interface (io_uring(7), io_uring_setup(2), io_uring_enter(2); structures in
 linux/io_uring.h) is called by ctypes. Where io_uring is unavailable (an older kernel, a container
@@ -138,42 +137,19 @@ _usable = sys.platform == "linux" and os.environ.get("OOCDATA_IO_URING", "1") !=
 def read_many(
     file: int | Ints, offsets: Ints, addresses: Ints, lengths: Ints | int, target: Any
 ) -> Ints | None:
-    """Read runs of bytes into memory, in a few system calls.
+    """Read runs of bytes at `offsets` in a file into memory at `addresses`, in a few system calls.
 
-    Parameters
-    ----------
-    file : int or ndarray of int, shape (n,)
-        The descriptor of all runs, or of each run.
-    offsets, addresses : ndarray of int64, shape (n,)
-        Position of each run in the file and in memory.
-    lengths : ndarray of int64, shape (n,), or int
-        Bytes of each run.
-    target : object
-        Owner of the memory; referenced for as long as the kernel may write there.
+    `file` is the descriptor of all runs, or of each run. `target` owns the memory, and is
+    referenced for as long as the kernel may write there.
 
-    Returns
-    -------
-    ndarray of int64, shape (n,), or None
-        Bytes read per run, fewer than requested at the end of the file; a negative error number
-        for a run that failed. None where this system has no io_uring.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> out = np.zeros(4, np.uint8)
-    >>> with tempfile.TemporaryFile() as file:
-    ...     _ = file.write(bytes(range(100)))
-    ...     file.flush()
-    ...     at = out.ctypes.data + np.array([0, 2])
-    ...     done = read_many(file.fileno(), np.array([10, 50]), at, 2, out)
-    >>> out.tolist() if done is not None else [10, 11, 50, 51]
-    [10, 11, 50, 51]
+    Returns the bytes read per run, int64: fewer than requested at the end of the file, a negative
+    error number for a run that failed. None where this system has no io_uring.
     """
     global _usable
     if not _usable:
         return None
     # In order of offset, which is the order of the kernel's page cache: shuffled rows of 784 bytes
-    # from a file of 784 MB take 1 / 1.2 of the processor time by NumPy iteration.
+    # from a file of 784 MB take 1 / 1.2 of the processor time.
     order = offsets.argsort() if offsets.size > _ENTRIES and type(file) is int else None
     if order is not None:
         offsets, addresses = offsets[order], addresses[order]

@@ -1,8 +1,8 @@
 """Read rows of a sparse matrix in the CSR format, as stored or as boxes of a dense array.
 
-Three 1-D arrays store the matrix: the numbers of row r and their columns are the runs
-``indptr[r] : indptr[r + 1]`` of `data` and `indices`. These are ordinary sources of the other
-engines, which cache, decode in threads and detect changed files.
+Three 1-D arrays store the matrix: the numbers of row r and their columns are the runs ``indptr[r] :
+indptr[r + 1]`` of `data` and `indices`. These are ordinary sources of the other engines, which
+cache, decode in threads and detect changed files.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from oocdata.errors import SourceError
 from oocdata.threads import cached_property
 
 _ENTRIES = 1 << 18
-"""Numbers that are read at a time to fill dense rows or to select columns: few, because of what is
-computed of them, and so that it is still in the processor's cache when it is used. All at once, 500
-of 5,000 columns take 1.6 times the processor's time, as sparse batches by NumPy iteration."""
+"""Numbers that are read at a time to fill dense rows or to select columns: few, so that they, and
+all that is computed of them, stay in the processor's cache. All at once, 500 of 5,000 columns take
+1.6 times the processor time."""
 
 _ROWS_BYTES = 1 << 20
 """Bytes of dense rows that are written at a time: their zeros are still in the processor's cache
-when the numbers are written. Through `to_tf`, batches of 5,000 genes take 1 / 1.2 of its time."""
+when the numbers are written. Batches of 5,000 genes take 1 / 1.2 of the processor time."""
 
 _PLACE_BYTES = 16
 """Bytes per stored number for its position in the batch, and for a flag of its order."""
@@ -38,19 +38,10 @@ _PLACE_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Stored numbers of rows, one row after the other; columns of a row ascend, without duplicates.
+    """Stored numbers of rows, one row after the other, by ascending column without duplicates."""
 
-    Attributes
-    ----------
-    counts : ndarray of int64, shape (rows,)
-        Number of stored numbers per row.
-    columns : ndarray of int, shape (n,)
-        Any dtype whose values int64 can hold.
-    values : ndarray, shape (n,)
-    """
-
-    counts: Ints
-    columns: NDArray[Any]
+    counts: Ints  # of each row
+    columns: NDArray[Any]  # integers that int64 can hold
     values: NDArray[Any]
 
     def rows(self) -> Ints:
@@ -86,12 +77,9 @@ class SparseBoxes(ABC):
         """Read rows as stored; raise `SourceError` if storage can't deliver them."""
 
     def pieces(self, origins: Ints, extent: Extent) -> Iterator[tuple[Entries, Ints]]:
-        """Yield the entries of some of the boxes at a time, and their numbers; see `_ENTRIES`.
-
-        The boxes are of one row each.
-        """
-        # By the length of each row: by that of the longest, batches of 20,000 genes whose rows
-        # differ as those of cells do take 1.3 to 1.6 times the processor's time.
+        """Yield entries of some of the boxes, of one row each, and the numbers of the boxes."""
+        # By the length of each row: by that of the longest, batches of 20,000 genes take 1.3 to 1.6
+        # times the processor time.
         for part in row_batches(self.counts(origins[:, 0]), _ENTRIES):
             rows, firsts = origins[part].T
             entries = self.entries(rows)
@@ -100,7 +88,6 @@ class SparseBoxes(ABC):
             yield entries, np.arange(part.start, part.stop)
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
-        """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         if out.size == 0:
             return
         length, width = extent.lengths
@@ -117,26 +104,15 @@ class SparseBoxes(ABC):
 
 @dataclass(frozen=True, eq=False)
 class SparseRows(WithStorage, SparseBoxes):
-    """A matrix in the compressed sparse row format; a `oocdata.engines.source.Source`.
+    """A matrix in the compressed sparse row format, of shape ``(rows, columns)``; a `Source`.
 
-    Attributes
-    ----------
-    data, indices, pointers : Source
-        Of one axis; the pointers are `indptr`.
-    shape : tuple of int
-        ``(rows, columns)``.
-    described : Storage
-        How the matrix is stored, without chunks and tables.
-
-    Raises
-    ------
-    oocdata.errors.SourceError
-        If the three arrays can't be those of such a matrix.
+    `described` is how it is stored, without chunks and tables. Raises `SourceError` if the three
+    arrays can't be those of such a matrix.
     """
 
     data: Source
     indices: Source
-    pointers: Source
+    pointers: Source  # `indptr`
     shape: tuple[int, int]
     described: Storage
 
@@ -158,7 +134,6 @@ class SparseRows(WithStorage, SparseBoxes):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Dtype of the numbers."""
         return self.data.dtype
 
     @property
@@ -188,10 +163,7 @@ class SparseRows(WithStorage, SparseBoxes):
     def indptr(self) -> Ints:
         """Position in `data` at which each row begins, and the end of the last; read once.
 
-        Raises
-        ------
-        oocdata.errors.SourceError
-            If the numbers don't ascend from 0 to the length of `data`.
+        Raises `SourceError` if the numbers don't ascend from 0 to the length of `data`.
         """
         bounds: Ints = read_all(self.pointers).astype(np.int64, copy=False)
         if bounds[0] != 0 or bounds[-1] != self.data.shape[0] or (bounds[1:] < bounds[:-1]).any():
@@ -218,7 +190,6 @@ class SparseRows(WithStorage, SparseBoxes):
             yield from boxes_of_runs(array, starts, self.indptr[rows + 1] - starts)
 
     def counts(self, rows: Ints) -> Ints:
-        """Return how many numbers of each row are stored."""
         return self.indptr[rows + 1] - self.indptr[rows]
 
     def entries(self, rows: Ints, column_of: Ints | None = None) -> Entries:

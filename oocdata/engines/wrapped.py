@@ -16,12 +16,7 @@ from oocdata.engines.source import Boxes, Keyed, Source, Storage
 
 @dataclass(frozen=True, eq=False)
 class Wrapped:
-    """A source that behaves like another one, except for its storage and what a subclass overrides.
-
-    Attributes
-    ----------
-    source : Source
-    """
+    """A source that behaves like another one, except for its storage and overridden methods."""
 
     source: Source
 
@@ -32,41 +27,30 @@ class Wrapped:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the array as stored."""
         return self.source.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """In native byte order."""
         return self.source.dtype
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
-        """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         self.source.read(origins, extent, out)
 
     def read_boxes(self, origins: Ints, extent: Extent) -> Iterable[Boxes]:
-        """Return the boxes that are read; see `oocdata.engines.prefetch.fetches`."""
         return [(self.source, origins, extent)]
 
 
 @dataclass(frozen=True, eq=False)
 class Relabelled(Wrapped):
-    """A source with another storage description, for example as a part of a larger array.
-
-    Attributes
-    ----------
-    described : Storage
-    """
+    """A source with another storage description, for example as a part of a larger array."""
 
     described: Storage
 
     @property
     def below(self) -> tuple[Source]:
-        """The wrapped source."""
         return (self.source,)
 
     def storage(self) -> Storage:
-        """Return how the array is stored."""
         return self.described
 
 
@@ -74,13 +58,8 @@ class Relabelled(Wrapped):
 class SourceChunks(Keyed, Relabelled):
     """Blocks of another source as a `ChunkReader`: each is read as one box, and cached.
 
-    Attributes
-    ----------
-    chunk_shape : tuple of int
-    own_threads : bool
-        Whether only one thread at a time reads from the source.
-    key : hashable
-        Identifies the bytes of the source; equal keys share cached blocks. Unique by default.
+    `own_threads` says whether only one thread at a time reads from the source. Sources with equal
+    `key` share cached blocks; by default it is unique.
     """
 
     chunk_shape: tuple[int, ...]
@@ -92,18 +71,15 @@ class SourceChunks(Keyed, Relabelled):
         return self.key, self.chunk_shape
 
     def read_chunks(self, places: Ints, outs: Sequence[NDArray[Any]]) -> None:
-        """Read each block."""
         for origin, out in zip(places * np.array(self.chunk_shape), outs, strict=True):
             self.source.read(origin[None], Extent.of(out.shape), out[None])
 
     def check(self) -> None:
-        """Raise if the source's file has changed."""
         check = getattr(self.source, "check", None)
         if check is not None:
             check()
 
     def fetches(self, places: Ints) -> list[Fetch]:
-        """Return the byte ranges that reading blocks needs from stores."""
         origins, lengths = places * np.array(self.chunk_shape), np.array(self.shape)
         lengths = np.minimum(origins + self.chunk_shape, lengths) - origins
         shapes, which = np.unique(lengths, axis=0, return_inverse=True)
