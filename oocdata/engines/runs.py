@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -43,32 +43,22 @@ class UnfinishedError(Exception):
         self.run, self.cause = run, cause
 
 
-def join(
-    offsets: Ints, addresses: Ints, lengths: Ints | int, file: int | Ints = 0
-) -> tuple[Ints | None, Ints | int]:
+def join(offsets: Ints, addresses: Ints, lengths: Ints, file: int | Ints = 0) -> tuple[Ints, Ints]:
     """Join runs that are adjacent both in the file and in memory.
 
-    `file` is the descriptor of all runs, or of each run. Returns the first run of each joined run
-    (None if no runs are adjacent), and the bytes of each joined run.
+    `file` is the descriptor of all runs, or of each run. Returns the first run of each joined run,
+    and the bytes of each joined run.
 
-    >>> firsts, lengths = join(np.array([30, 40, 50, 90, 0]), np.arange(0, 50, 10), 10)
-    >>> firsts.tolist(), lengths.tolist()
-    ([0, 3, 4], [30, 10, 10])
+    >>> join(np.array([30, 40, 50, 90, 0]), np.arange(0, 50, 10), np.full(5, 10))
+    (array([0, 3, 4]), array([30, 10, 10]))
     """
-    previous_lengths = lengths if type(lengths) is int else np.asarray(lengths)[:-1]
-    separate = (offsets[1:] - offsets[:-1] != previous_lengths) | (
-        addresses[1:] - addresses[:-1] != previous_lengths
-    )
-    if type(file) is not int:
-        separate |= file[1:] != file[:-1]  # type: ignore[index]
-    breaks = separate.nonzero()[0]
-    if breaks.size == separate.size:
-        return None, lengths
-    bounds = np.empty(breaks.size + 2, np.int64)
-    bounds[0], bounds[1:-1], bounds[-1] = 0, breaks + 1, offsets.size
-    firsts = bounds[:-1]
-    if isinstance(lengths, int):
-        return firsts, (bounds[1:] - firsts) * lengths
+    separate = np.empty(offsets.size, np.bool_)
+    separate[:1] = True
+    separate[1:] = offsets[1:] - offsets[:-1] != lengths[:-1]
+    separate[1:] |= addresses[1:] - addresses[:-1] != lengths[:-1]
+    if not isinstance(file, int):
+        separate[1:] |= file[1:] != file[:-1]
+    firsts = separate.nonzero()[0]
     joined: Ints = np.add.reduceat(lengths, firsts)
     return firsts, joined
 
@@ -91,31 +81,28 @@ def read_runs(
     >>> out.tolist()
     [40, 41, 10, 11, 12]
     """
-    # Not `isinstance`, which is a call more for each batch; so mypy does not follow.
-    short = type(file) is type(lengths) is int and lengths <= _SHORT and offsets.size >= _MANY**2
-    if short and _read_neighbours(file, offsets, addresses, lengths):  # type: ignore[arg-type]
-        return
-    firsts, lengths = join(offsets, addresses, lengths, file)
-    if firsts is not None:
-        offsets, addresses = offsets[firsts], addresses[firsts]
-        file = file if isinstance(file, int) else file[firsts]
-    longest = lengths if type(lengths) is int else int(np.maximum.reduce(lengths))
-    if offsets.size >= _MANY and longest <= _LONGEST:
-        counts = read_many(file, offsets, addresses, lengths, target)
+    if isinstance(lengths, int):
+        many = isinstance(file, int) and lengths <= _SHORT and offsets.size >= _MANY**2
+        if many and _read_neighbours(cast(int, file), offsets, addresses, lengths):
+            return
+        lengths = np.zeros(offsets.size, np.int64) + lengths
+    firsts, nbytes = join(offsets, addresses, lengths, file)
+    offsets, addresses = offsets[firsts], addresses[firsts]
+    file = file if isinstance(file, int) else file[firsts]
+    if offsets.size >= _MANY and np.maximum.reduce(nbytes) <= _LONGEST:
+        counts = read_many(file, offsets, addresses, nbytes, target)
         if counts is not None:
-            unfinished = (counts != lengths).nonzero()[0]
+            unfinished = (counts != nbytes).nonzero()[0]
             if not unfinished.size:
                 return
             # Short or failed runs are read again one by one, which raises the error.
             offsets, addresses = offsets[unfinished], addresses[unfinished]
-            lengths = lengths if isinstance(lengths, int) else lengths[unfinished]
+            nbytes, firsts = nbytes[unfinished], firsts[unfinished]
             file = file if isinstance(file, int) else file[unfinished]
-            firsts = unfinished if firsts is None else firsts[unfinished]
     try:
-        _read_each(file, offsets, addresses, lengths)
+        _read_each(file, offsets, addresses, nbytes)
     except UnfinishedError as error:
-        run = error.run if firsts is None else int(firsts[error.run])
-        raise UnfinishedError(run, error.cause) from error.cause
+        raise UnfinishedError(int(firsts[error.run]), error.cause) from error.cause
 
 
 def _read_neighbours(file: int, offsets: Ints, addresses: Ints, length: int) -> bool:
@@ -146,8 +133,8 @@ def _read_neighbours(file: int, offsets: Ints, addresses: Ints, length: int) -> 
     return True
 
 
-def _read_each(file: int | Ints, offsets: Ints, addresses: Ints, lengths: Ints | int) -> None:
-    counts = [lengths] * offsets.size if isinstance(lengths, int) else lengths.tolist()
+def _read_each(file: int | Ints, offsets: Ints, addresses: Ints, lengths: Ints) -> None:
+    counts = lengths.tolist()
     files = [file] * offsets.size if isinstance(file, int) else file.tolist()
     # Pages in the kernel's cache are read at once. From the first run that is not cached, announce
     # all remaining runs, so that the kernel reads many at a time instead of one after the other: 4

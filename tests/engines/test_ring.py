@@ -23,6 +23,7 @@ from oocdata.formats.npy import open_npy
 from oocdata.testing import sample_array
 
 HELD = np.random.default_rng(0).integers(0, 256, 100_000).astype(np.uint8)
+THOUSANDS = np.full(40, 1000)
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +32,7 @@ def number(tmp_path_factory: pytest.TempPathFactory) -> Any:
     path.write_bytes(HELD.tobytes())
     number = os.open(path, os.O_RDONLY)
     one, out = np.zeros(1, np.int64), np.zeros(1, np.uint8)
-    if ring.read_many(number, one, one + out.ctypes.data, 1, out) is None:
+    if ring.read_many(number, one, one + out.ctypes.data, one + 1, out) is None:
         os.close(number)
         pytest.skip("this system has no io_uring")
     yield number
@@ -79,7 +80,7 @@ def test_many_reads_are_made_in_order_of_offset(
 def test_errors_are_numbers(number: int) -> None:
     out = np.zeros(8, np.uint8)
     at = out.ctypes.data + np.array([0, 4])
-    done = ring.read_many(2**20, np.array([0, 0]), at, 4, out)
+    done = ring.read_many(2**20, np.array([0, 0]), at, np.array([4, 4]), out)
     assert done is not None
     assert (done == -9).all()  # EBADF
 
@@ -91,7 +92,7 @@ def test_each_thread_has_its_queues(number: int) -> None:
             offsets = rng.integers(0, 99_000, 40)
             out = np.zeros((40, 1000), np.uint8)
             at = out.ctypes.data + np.arange(40) * 1000
-            done = ring.read_many(number, offsets, at, 1000, out)
+            done = ring.read_many(number, offsets, at, THOUSANDS, out)
             assert done is not None
             assert (done == 1000).all()
             for row, offset in zip(out, offsets, strict=True):
@@ -107,7 +108,7 @@ def test_a_child_process_makes_new_queues(number: int) -> None:
     child = os.fork()
     if child == 0:
         out = np.zeros(100, np.uint8)
-        ring.read_many(number, np.array([50]), np.array([out.ctypes.data]), 100, out)
+        ring.read_many(number, np.array([50]), np.array([out.ctypes.data]), np.array([100]), out)
         os._exit(0 if (out == HELD[50:150]).all() else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
@@ -120,7 +121,7 @@ def test_an_interrupt_leaves_no_read_in_flight(
     monkeypatch.setattr(ring, "_idle", [])
     out = np.zeros((40, 1000), np.uint8)
     offsets, at = np.arange(40) * 1000, out.ctypes.data + np.arange(40) * 1000
-    assert ring.read_many(number, offsets, at, 1000, out) is not None
+    assert ring.read_many(number, offsets, at, THOUSANDS, out) is not None
     (used,) = ring._idle
     real, interrupts = used._call, [KeyboardInterrupt]
 
@@ -135,12 +136,12 @@ def test_an_interrupt_leaves_no_read_in_flight(
     used._call = interrupted
     out[...] = 0
     with pytest.raises(KeyboardInterrupt):
-        ring.read_many(number, offsets, at, 1000, out)
+        ring.read_many(number, offsets, at, THOUSANDS, out)
     assert_array_equal(out.ravel(), HELD[:40_000])  # nothing is written after this
     assert ring._idle == [used]
     assert used.target is None
     out[...] = 0
-    assert (ring.read_many(number, offsets, at, 1000, out) == 1000).all()
+    assert (ring.read_many(number, offsets, at, THOUSANDS, out) == 1000).all()
     assert_array_equal(out.ravel(), HELD[:40_000])
 
 
@@ -151,7 +152,7 @@ def test_a_queue_that_is_lost_is_never_used_again(
     monkeypatch.setattr(ring, "_idle", [])
     out = np.zeros((40, 1000), np.uint8)
     offsets, at = np.arange(40) * 1000, out.ctypes.data + np.arange(40) * 1000
-    assert ring.read_many(number, offsets, at, 1000, out) is not None
+    assert ring.read_many(number, offsets, at, THOUSANDS, out) is not None
     (used,) = ring._idle
     real = used._call
 
@@ -160,7 +161,7 @@ def test_a_queue_that_is_lost_is_never_used_again(
 
     used._call = interrupted
     with pytest.raises(KeyboardInterrupt):
-        ring.read_many(number, offsets, at, 1000, out)
+        ring.read_many(number, offsets, at, THOUSANDS, out)
     assert ring._idle == []
     assert used.target is out
     assert used in ring._rings
@@ -200,10 +201,10 @@ def test_short_reads_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     def some(file: int, offsets: Any, addresses: Any, lengths: Any, target: Any) -> Any:
         asked.append(len(offsets))
-        done = np.broadcast_to(lengths, len(offsets)).copy()
+        done = lengths.copy()
         done[::3] = -4  # EINTR
         ring_less = np.delete(np.arange(len(offsets)), np.s_[::3])
-        runs._read_each(file, offsets[ring_less], addresses[ring_less], lengths)
+        runs._read_each(file, offsets[ring_less], addresses[ring_less], lengths[ring_less])
         return done
 
     monkeypatch.setattr(runs, "read_many", some)

@@ -170,9 +170,9 @@ def count_bytes(monkeypatch: pytest.MonkeyPatch) -> tuple[list[int], list[int]]:
     real = many_files.read_runs
 
     def counted(files: Any, offsets: Any, addresses: Any, lengths: Any, target: Any) -> None:
-        firsts, _ = runs.join(offsets, addresses, lengths, files)
-        runs_of.append(len(offsets if firsts is None else firsts))
-        bytes_of.append(int(np.broadcast_to(lengths, len(offsets)).sum()))
+        nbytes = np.broadcast_to(lengths, len(offsets))
+        runs_of.append(len(runs.join(offsets, addresses, nbytes, files)[0]))
+        bytes_of.append(int(nbytes.sum()))
         real(files, offsets, addresses, lengths, target)
 
     monkeypatch.setattr(many_files, "read_runs", counted)
