@@ -242,7 +242,6 @@ class CachedRows(WithStorage):
 
     @cached_property
     def _storage(self) -> Storage:
-        """How the array is stored."""
         storage = self.source.storage()
         if not self._is_small:
             return storage

@@ -138,7 +138,6 @@ class ByteRows(WithStorage):
         return ByteRows, (self.values, self.offsets, self.framing, self._storage)
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
-        """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         rows, stored = covered_rows(origins, extent), self._storage
         most = self.values.shape[0]
         starts, stops = read_bounds(self.offsets, rows, most, stored.path, stored.key)

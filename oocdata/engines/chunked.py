@@ -182,7 +182,6 @@ class Chunked:
         return self if shape == self.slot_shape else Chunked(self.reader, blocks, shape)
 
     def storage(self) -> Storage:
-        """Return how the array is stored."""
         return self.reader.storage()
 
     def read(
@@ -209,7 +208,6 @@ class Chunked:
     read_to = read
 
     def check(self) -> None:
-        """Raise if the file has changed."""
         self.reader.check()
 
     @property

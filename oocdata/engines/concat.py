@@ -175,7 +175,6 @@ class Concat(WithStorage):
         return replace(combined, **self._changes)
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
-        """Write ``out[i] = the box at origins[i]``; see `Source.read`."""
         self.read_to(origins, extent, out)
 
     def read_to(

@@ -268,11 +268,9 @@ class Descriptor:
 
     @property
     def current_size(self) -> int:
-        """Current size of the file."""
         return os.fstat(self.number).st_size
 
     def unchanged(self) -> bool:
-        """Return whether the file still has the required version."""
         return self.version.matches(os.fstat(self.number))
 
     def compare(self, key: str | None = None, rows: Iterable[int] | None = None) -> None:
@@ -280,7 +278,6 @@ class Descriptor:
         self.version.compare(os.fstat(self.number), key, rows)
 
     def read_runs(self, offsets: Ints, addresses: Ints, lengths: Ints | int, target: Any) -> None:
-        """Read runs of bytes into memory; see `oocdata.engines.runs.read_runs`."""
         read_runs(self.number, offsets, addresses, lengths, target)
 
     def read(self, offset: int, nbytes: int) -> memoryview:

@@ -161,11 +161,9 @@ class Strided(WithStorage):
     read_to = read
 
     def check(self) -> None:
-        """Raise if the file has changed."""
         self.file.opened().compare(self._storage.key)
 
     def fetches(self, origins: Ints, extent: Extent) -> list[Fetch]:
-        """Return the fetches that reading boxes needs; see `oocdata.engines.prefetch`."""
         if not self.file.is_remote:
             return []
         plan = plan_box(
