@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from oocdata.box import Extent, Ints, covered_rows
 from oocdata.engines.buffers import empty
 from oocdata.engines.copying import copy_boxes
+from oocdata.engines.dtypes import can_hold
 from oocdata.engines.ragged_rows import LocatedRows, inner_shape, locate
 from oocdata.engines.source import Boxes, Source, Storage, WithStorage
 from oocdata.errors import ArgumentError
@@ -25,18 +26,16 @@ _PIECE = 4 << 20
 def padding_value(name: str, value: Any, dtype: np.dtype[Any]) -> Any:
     """Return a padding value as a scalar of a dtype, or raise; for text, 0 means empty text."""
     is_text = dtype.kind in "SU"
-    with np.errstate(all="ignore"):
-        try:
-            value = dtype.type() if is_text and value == 0 else value
-            converted = np.array(value).astype(dtype)
-            same = bool(converted == value) or (converted != converted and value != value)
-            same &= is_text or bool(np.isfinite(converted) == np.isfinite(value))
-        except (TypeError, ValueError, OverflowError):
-            same = False
-    if not same:
+    if is_text and isinstance(value, int | float) and value == 0:
+        value = dtype.type()
+    try:
+        fits = np.array(value).astype(dtype) == value if is_text else can_hold(dtype, value)
+    except ValueError:  # text that is not ASCII
+        fits = False
+    if not fits:
         kind = "text" if is_text else "a number"
         raise ArgumentError(f"`{name}` must be {kind} that {dtype} holds; got {value!r}.")
-    return converted.item()
+    return np.array(value).astype(dtype).item()
 
 
 @dataclass(frozen=True, eq=False)
