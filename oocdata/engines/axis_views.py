@@ -30,9 +30,8 @@ along it; or no axis, and the one position that is read."""
 class AxisView(WithStorage):
     """A view of a source along other axes; a `oocdata.engines.source.Source`.
 
-    Each axis of the source has an own axis of the view, or none. Along an axis of the view that is
-    in none of the `axis_maps`, numbers are repeated. Numbers are converted to `dtype` as NumPy
-    does.
+    Each axis of the source has its own axis of the view, or none; see `AxisMap`. Along the other
+    axes of the view, numbers are repeated. Numbers are converted to `dtype` as NumPy does.
 
     >>> from oocdata.engines.memory_array import MemoryArray
     >>> source = MemoryArray(np.arange(12).reshape(4, 3))

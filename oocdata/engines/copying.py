@@ -53,7 +53,7 @@ def read_all(source: Source) -> NDArray[Any]:
 def read_to(
     source: Source, origins: Ints, extent: Extent, out: NDArray[Any], places: Ints | None
 ) -> None:
-    """Write ``out[places[i]] = the box at origins[i]``; `places` ascend; None: in order.
+    """Write ``out[places[i]] = the box at origins[i]``; `places` ascend; None: all in order.
 
     Sources that can write boxes to any positions have a method `read_to`, which saves a copy:
     shuffled rows of 64 KB in uncompressed chunks of 8 files take 1 / 1.5 of the processor time.

@@ -39,7 +39,7 @@ class Packing:
     """Packing of numbers: ``number = packed * scale + offset``, NaN for values in `missing`."""
 
     packed: np.dtype[Any]  # its sign may differ from that of the stored dtype
-    missing: tuple[Any, ...]  # packed values
+    missing: tuple[Any, ...]  # packed values that mean NaN
     scale: Any  # a scalar of NumPy or Python, which differ in rounding, or None; so is `offset`
     offset: Any
     dtype: np.dtype[Any]  # of the decoded numbers
@@ -89,7 +89,7 @@ class Dates:
     def decode(self, packed: NDArray[Any], out: NDArray[Any]) -> None:
         """Write dates into memory of any dtype; it may be the memory of the packed numbers.
 
-        Raises `SourceError` for a date that datetime64[ns] can't hold: not of 1678 to 2262.
+        Raises `SourceError` for a date outside the years 1678 to 2262, those of datetime64[ns].
 
         >>> hours = Packing(np.dtype("i4"), (), None, None, np.dtype("i4"))
         >>> out = np.empty(2, "i8")

@@ -33,9 +33,7 @@ _COMPUTED = Storage(
 
 
 class MemoryArray(WithStorage):
-    """An array in memory, of any strides and byte order.
-
-    It is not copied, so changes to it are read.
+    """An array in memory, of any strides and byte order; not copied, so changes to it are read.
 
     If `storage` names local files, the array was read from them, and they must not have changed.
     `row_source` identifies the rows, if the array is a field of it.

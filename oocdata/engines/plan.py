@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from oocdata.engines.strided import ChunkOffsets
 
 _HOLE = 512
-"""Holes of so many bytes cost less to read over than another request, however short the runs: one
-of 10 channels of 4 bytes takes 1 / 80 of the processor time."""
+"""Holes of up to so many bytes cost less to read over than another request, however short the runs:
+one of 10 channels of 4 bytes takes 1 / 80 of the processor time."""
 
 _LARGEST_HOLE = 4096
 """Holes up to the length of their runs are read over if they are at most this long: windows of
@@ -145,9 +145,9 @@ def plan_box(
 ) -> Plan:
     """Return the plan to read a box with at least one position along each axis.
 
-    All strides but those of the box are in bytes: `file_strides` (at least 0) of the array in the
-    file, `memory` of the caller's memory, or None if its dtype differs. `holes` says whether small
-    holes between runs may be read too.
+    `lengths` and `strides` are those of the box, in positions. `file_strides` (at least 0) are
+    those of the array in the file, and `memory` those of the caller's memory, in bytes; `memory` is
+    None if its dtype differs. `holes` says whether small holes between runs may be read too.
 
     >>> plan = plan_box((2, 3), (1, 1), (4000, 4), 4, (12, 4))
     >>> plan.direct, plan.run, plan.file_offsets.tolist(), plan.memory_offsets.tolist()

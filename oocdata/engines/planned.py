@@ -1,8 +1,9 @@
 """Follow which chunks will be cached when a later run is read, before it is read.
 
 What a run must fetch is planned long before its chunks are needed. Chunks that are cached now may
-be evicted until then, and requested one by one, each would take a round trip. So plans follow the
-least recently used chunks through the runs before; `explain` counts requests by the same plan.
+be evicted by then, and a chunk that is requested only when it is missed takes a round trip. So
+plans follow the least recently used chunks through the runs before; `explain` counts requests by
+the same plan.
 """
 
 from __future__ import annotations

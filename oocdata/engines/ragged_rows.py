@@ -92,7 +92,7 @@ class LocatedRows:
 
 
 def locate(*members: tuple[Source, Ints, Ints]) -> LocatedRows:
-    """Locate rows of ragged sources, given with their rows and the places of these among all."""
+    """Locate rows of ragged sources; a member is a source, its rows, and their places among all."""
     lengths, shares = np.zeros(sum(len(places) for *_, places in members), np.int64), []
     for source, rows, places in members:
         parts: Iterable[Any] = [(source, np.arange(len(rows)), rows[:, None])]

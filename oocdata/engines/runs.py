@@ -108,8 +108,8 @@ def read_runs(
 def _read_neighbours(file: int, offsets: Ints, addresses: Ints, length: int) -> bool:
     """Read runs that are adjacent in the file alone through scratch memory, if most are.
 
-    Return whether all were read; if not, the caller reads each, which raises the error, if any.
-    Patches in a grid of 64 x 64 of 1024 x 1024 bytes take 1 / 8 of the processor time.
+    Return whether all were read; if not, the caller reads each, which raises the error, if any. A
+    grid of patches of 64 x 64 of frames of 1024 x 1024 bytes takes 1 / 8 of the processor time.
     """
     if offsets[1] - offsets[0] == length or np.ptp(offsets) > _FEW * offsets.size * length:
         return False

@@ -1,8 +1,8 @@
 """Read rows of a sparse matrix in the CSR format, as stored or as boxes of a dense array.
 
-Three 1-D arrays store the matrix: the numbers of row r and their columns are the runs ``indptr[r] :
-indptr[r + 1]`` of `data` and `indices`. These are ordinary sources of the other engines, which
-cache, decode in threads and detect changed files.
+Three 1-D arrays store the matrix: the numbers of row r and their columns are the runs
+``indptr[r]:indptr[r + 1]`` of `data` and `indices`. These are ordinary sources of the other
+engines, which cache, decode in threads and detect changed files.
 """
 
 from __future__ import annotations
