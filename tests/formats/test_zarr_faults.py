@@ -648,7 +648,7 @@ def test_nothing_there(tmp_path: Path) -> None:
             },
             "is wrong: (index_location|'int')",
         ),
-        ({"dtype": "|u1", "data_type": "uint8", "fill_value": 256}, "256 out of bounds"),
+        ({"dtype": "|u1", "data_type": "uint8", "fill_value": 256}, "be of uint8; got 256"),
         ({"dtype": "<i4", "data_type": "int32", "fill_value": 1.5}, "of int32; got 1.5"),
         ({"dtype": "<i4", "data_type": "int32", "fill_value": "Infinity"}, "Infinity"),
         ({"dtype": "f4", "data_type": {"name": "numpy.datetime64"}}, "scale_factor|byte order"),

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from oocdata.engines.dtypes import check_stored, is_small_float, named_dtype, unit_of
+from oocdata.engines.dtypes import can_hold, check_stored, is_small_float, named_dtype, unit_of
 from oocdata.engines.source import Annotations
 from oocdata.errors import SourceError, UnknownFormatError, UnsupportedDtypeError
 from oocdata.formats.codecs import chunk_grid
@@ -167,7 +167,9 @@ def parse_array(
         if fill is None and fields["unit"]:
             fill = "NaT"  # zero would be a date
         fill_value = fill_value_of(fill, fields["dtype"])
-        _check_fill(fill_value, fields["dtype"])
+        whole = fields["dtype"].kind in "biu" and fill_value is not None
+        if whole and not can_hold(fields["dtype"], fill_value):
+            raise ValueError(f"fill_value must be of {fields['dtype']}; got {fill_value!r}")
         if version == 3:
             _check_fill_type(node["fill_value"], fields["dtype"])
         if fill_value is None:
@@ -300,14 +302,6 @@ def _stored_v3(endian: str | None, dtype: np.dtype[Any]) -> np.dtype[Any]:
     if is_small_float(dtype) and endian == "big":  # its dtype has no byte order
         return np.dtype(f">u{dtype.itemsize}")
     return dtype.newbyteorder("<" if endian == "little" else ">")
-
-
-def _check_fill(fill_value: Any, dtype: np.dtype[Any]) -> None:
-    """Raise `ValueError` or `OverflowError` if the dtype can't represent the fill value."""
-    if fill_value is None or dtype.kind not in "biu":
-        return
-    if np.array(int(fill_value), dtype) != fill_value:
-        raise ValueError(f"fill_value must be of {dtype}; got {fill_value!r}")
 
 
 def _check_fill_type(fill: Any, dtype: np.dtype[Any]) -> None:
