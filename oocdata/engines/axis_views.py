@@ -53,7 +53,6 @@ class AxisView(WithStorage):
 
     @cached_property
     def repeated(self) -> list[int]:
-        """The axes along which numbers are repeated."""
         mapped = {axis for axis, _ in self.axis_maps}
         axes = enumerate(self.shape)
         return [axis for axis, length in axes if length > 1 and axis not in mapped]
