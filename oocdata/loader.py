@@ -80,8 +80,7 @@ def make_loader(
             check_dtype(source.dtype, source.storage().path, source.storage().key)
     drop = as_flag("drop_remainder", drop_remainder)
     order, reason = choose_order(dataset, shuffle, size, weights, bucket)
-    mode = shuffle if isinstance(shuffle, bool | str) else bool(shuffle)
-    loader = Loader(dataset, size, order, seed, drop, mode, reason, processes)
+    loader = Loader(dataset, size, order, seed, drop, reason, processes)
     if len(loader) == 0:
         raise EmptyError(
             f"`batch_size` must be at most the {loader.steps.length} elements of an epoch when the "
@@ -120,8 +119,6 @@ class Loader(Epochs):
     order : Order
     seed : int
     drop_remainder : bool
-    shuffle : bool or str
-        The argument of `batches`; True if it was an `Order`.
     reason : str
         Why this order was chosen.
     workers : int
@@ -142,7 +139,6 @@ class Loader(Epochs):
     order: Order
     seed: int
     drop_remainder: bool
-    shuffle: bool | str = True
     reason: str = ""
     workers: int = 0
     num_shards: int = 1
