@@ -33,8 +33,6 @@ def _from_environment() -> int:
 
 
 _memory = _from_environment()
-_lowered: list[int] = []
-"""Limits of the `lowered_limit` blocks that are being run."""
 
 
 def memory_limit() -> int:
@@ -45,24 +43,18 @@ def memory_limit() -> int:
     >>> memory_limit() == DEFAULT_MEMORY
     True
     """
-    return min([_memory, *_lowered])
+    return _memory
 
 
 @contextmanager
 def lowered_limit(nbytes: int) -> Iterator[None]:
-    """Lower the limit within a block; of several blocks, the lowest limit applies.
-
-    Examples
-    --------
-    >>> with lowered_limit(8 << 20):
-    ...     memory_limit()
-    8388608
-    """
-    _lowered.append(nbytes)
+    """Set the memory limit within a block, unless it is lower already."""
+    before = memory_limit()
+    set_memory(min(before, nbytes))
     try:
         yield
     finally:
-        _lowered.remove(nbytes)
+        set_memory(before)
 
 
 def set_memory(nbytes: int) -> None:
@@ -101,8 +93,7 @@ def batch_share(*, cached: bool = True) -> int:
     loader caches any: batches of 100 MB are then read two at a time, 1.7 times as fast (1.3 times
     through `to_tf`).
     """
-    # `memory_limit` inlined: this is called for each batch.
-    return min([_memory, *_lowered]) // 4 * (1 if cached else 3)
+    return memory_limit() // 4 * (1 if cached else 3)
 
 
 def scratch_share() -> int:
