@@ -53,18 +53,11 @@ BY_LENGTHS = "by their lengths"
 
 @dataclass(frozen=True, slots=True)
 class Axes:
-    """The axes of an element.
+    """The axes of an element: a letter, a length and a name for each.
 
-    Attributes
-    ----------
-    letters : str
-        One of C, D, H, W, T or ``?`` for each axis. Of time, depth, y and x, the last two are an
-        image's H and W, and a single one is W: ``("time", "channel")`` are ``"WC"``.
-    sizes : tuple of int
-    names : tuple of str
-        The file's names; else y, x, channel, column, depth and time.
-    reason : str
-        A few words on why these letters were chosen.
+    Of time, depth, y and x, the last two are an image's H and W, and a single one is W: ``("time",
+    "channel")`` are ``"WC"``. Names are the file's, else words such as y, x and channel; `reason`
+    says why these letters were chosen.
     """
 
     letters: str
@@ -79,13 +72,7 @@ class Axes:
 
     @property
     def kind(self) -> str:
-        """``"number"``, ``"table"`` (a row of columns), ``"curve"`` (one a channel) or ``"image"``.
-
-        Examples
-        --------
-        >>> [axes_of(element).kind for element in [(), (7,), (500,), (500, 3), (50, 50)]]
-        ['number', 'table', 'curve', 'curve', 'image']
-        """
+        """Return "number", "table" (a row of columns), "curve" (one a channel) or "image"."""
         if "H" in self.letters:
             return "image"
         return "curve" if "W" in self.letters else "table" if self.letters else "number"
@@ -126,29 +113,10 @@ class Axes:
 def axes_of(
     element: Sequence[int], layout: str = "auto", names: Sequence[str | None] | None = None
 ) -> Axes:
-    """Assign a letter to each axis of an element.
+    """Assign a letter to each axis of an element, given by its shape.
 
-    Parameters
-    ----------
-    element : sequence of int
-        The shape of one row.
-    layout : str
-        A letter for each axis, e.g. ``"CHW"``; ``"auto"`` decides by names, then by lengths (see
-        the module).
-    names : sequence of str or None, optional
-        The file's names of the axes; ignored unless there is one for each axis.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If the layout doesn't suit the element.
-
-    Examples
-    --------
-    >>> [axes_of(element).letters for element in [(50, 50), (12, 50, 50), (50, 50, 3), (64,) * 3]]
-    ['HW', 'CHW', 'HWC', 'DHW']
-    >>> print(axes_of((37, 721, 1440), names=["level", "lat", "lon"]))
-    level 37, lat 721, lon 1440
+    `layout` is a letter for each axis, such as ``"CHW"``; a wrong one is an `ArgumentError`. With
+    ``"auto"`` the file's `names` decide, one for each axis, and then the lengths.
     """
     sizes = tuple(element)
     file_names = tuple(names or ())
@@ -173,19 +141,10 @@ def row_axes(view: View) -> Axes:
 def trajectory_axes(
     shape: Sequence[int], names: Sequence[str | None] | None = None
 ) -> tuple[int, ...]:
-    """Return the axes of an array that look like trajectory and time, outermost first.
+    """Return the axes of an array that look like trajectory and time, outermost first; or ().
 
     Both are sample axes of an array of many trajectories: ``ooc.open(path, axis=(0, 1))``. `shape`
     is the shape of the array as stored; `names` are the file's.
-
-    Examples
-    --------
-    >>> trajectory_axes((90, 101, 128, 384)), trajectory_axes((1000, 50, 7))
-    ((0, 1), (0, 1))
-    >>> trajectory_axes((20, 500, 64, 64), ["time", "clip", "y", "x"])
-    (1, 0)
-    >>> trajectory_axes((1000, 3, 50, 50)), trajectory_axes((1000, 64, 64, 64))
-    ((), ())
     """
     file_names = tuple(names or ())
     known = [_letter(name) for name in file_names]

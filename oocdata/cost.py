@@ -180,14 +180,9 @@ def _runs_to_follow(loader: Loader) -> tuple[list[Run], float]:
 class Fetching:
     """Requests that a loader sends to stores.
 
-    Attributes
-    ----------
-    first : Cost
-        Cost of the first batch of the first epoch, except what is in memory already.
-    trips : int
-        Consecutive round trips of that read.
-    epoch : Cost
-        Cost of the first epoch; of a long one, estimated from some of its reads.
+    `first` is the cost of the first batch of the first epoch, except what is in memory already, in
+    so many consecutive round `trips`; `epoch` of the first epoch, of a long one estimated from some
+    of its reads.
     """
 
     first: Cost

@@ -68,60 +68,32 @@ _MOST_STORAGES = 6
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The result of `Loader.explain`, to print.
+    """The result of `Loader.explain`, to print."""
 
-    Attributes
-    ----------
-    elements, batch_size, steps : int
-        Of one epoch.
-    arrays : tuple of str
-        Shape and dtype of each array of an element.
-    storages : tuple of Storage
-        Where and how each source is stored and read.
-    order, reason : str
-        The order, and why it was chosen.
-    mixing : Mixing or None
-        How well batches mix storage chunks compared with a full shuffle; None for sequential order.
-    amplification : float
-        Bytes read (and decoded) per byte used, over the first epoch or some steps of it.
-    batch_bytes : int
-        Bytes of one batch.
-    resident_bytes : int
-        Upper bound on the memory for reading: batches in flight (`in_flight` of them), decoded
-        chunks, tables, scratch, worker processes. The memory of your process, model and mapped
-        functions comes on top.
-    table_bytes : int
-        Bytes of these for tables: index arrays, rows of masks, weights, episodes, places of chunks.
-    in_flight : int
-        Most batches that exist at a time: batches being read and batches ready (in whole runs, if
-        several share a read), handed out, and in use.
-    steps_together : int
-        Batches that share a read.
-    lanes : int
-        Most ranks that can read the order without decoding each other's chunks; 1 if it has no
-        lanes.
-    fetching : Fetching or None
-        Requests to stores and their bytes, before the first batch and in an epoch; None if all data
-        is on disk or in memory.
-    advice : tuple of Advice
-        Suggested changes.
-    """
-
-    elements: int
+    elements: int  #: of one epoch
     batch_size: int
     steps: int
-    arrays: tuple[str, ...]
-    storages: tuple[Storage, ...]
+    arrays: tuple[str, ...]  #: shape and dtype of each array of an element
+    storages: tuple[Storage, ...]  #: where and how each source is stored and read
     order: str
-    reason: str
+    reason: str  #: why the order was chosen
+    #: How well batches mix storage chunks beside a full shuffle; None for sequential order.
     mixing: Mixing | None
+    #: Bytes read (and decoded) per byte used, over the first epoch or some steps of it.
     amplification: float
     batch_bytes: int
+    #: Upper bound on the memory for reading: batches in flight, decoded chunks, tables, scratch,
+    #: worker processes. The memory of your process, model and mapped functions comes on top.
     resident_bytes: int
+    #: Bytes of these for index arrays, rows of masks, weights, episodes, places of chunks.
     table_bytes: int
+    #: Most batches that exist at a time: being read and ready (in whole runs, if several share a
+    #: read), handed out, and in use.
     in_flight: int
-    steps_together: int
+    steps_together: int  #: batches that share a read
+    #: Most ranks that can read the order without decoding each other's chunks; 1 without lanes.
     lanes: int
+    #: Requests to stores, before the first batch and in an epoch; None if all data is local.
     fetching: Fetching | None
     advice: tuple[Advice, ...]
 

@@ -113,12 +113,7 @@ class Account:
 
     The total stays within `batch_share`, except that each iteration may always read one run of
     steps while another is in use. A run takes at most a quarter of the `room` that is left when its
-    iteration begins, or is one step long.
-
-    Attributes
-    ----------
-    cached : callable
-        Returns the bytes of the cached chunks.
+    iteration begins, or is one step long. `cached` returns the bytes of the cached chunks.
     """
 
     def __init__(self, cached: Callable[[], int] = lambda: 0) -> None:

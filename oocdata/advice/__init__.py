@@ -69,21 +69,7 @@ class Measured:
 
 
 def advise(reading: Reading, measured: Measured | None = None) -> tuple[Advice, ...]:
-    """Return the changes that are worth advising, the most important first.
-
-    Examples
-    --------
-    >>> from oocdata.engines.source import Storage
-    >>> storage = Storage("HDF5", chunks=(100, 64), codec="gzip 4")
-    >>> reading = Reading(
-    ...     storage=storage, order="full shuffle", block_length=100, full_amplification=30.0
-    ... )
-    >>> [one.kind for one in advise(reading)]
-    ['order', 'chunks']
-    >>> print(advise(reading)[1].text)
-    Chunks of 100 rows are long for shuffling. With 32 rows a full shuffle would decode about 10
-    bytes for each byte used, not 30.
-    """
+    """Return the changes that are worth advising, the most important first."""
     measured = measured or Measured()
     rules = (_of_function, _of_layout, _of_order, _of_chunks, _of_store, _of_decoder)
     return tuple(chain.from_iterable(rule(reading, measured) for rule in rules))

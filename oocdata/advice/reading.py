@@ -88,12 +88,6 @@ class Reading:
 
         With `chunked`, `oocdata convert` chooses the chunks; without any argument it writes
         ``.npy``.
-
-        Examples
-        --------
-        >>> storage = Storage("HDF5", opened={"target": "sim.h5", "key": "/u"})
-        >>> Reading(storage=storage).convert(chunks=32)
-        'oocdata convert sim.h5 sim-new.h5 --key /u --chunks 32'
         """
         options = dict(self.storage.opened or {})
         target = options.pop("target", None)
