@@ -16,21 +16,14 @@ from os.path import basename
 
 from oocdata.advice.reading import Reading, as_typed, reading_of, size
 from oocdata.memory import cache_share
-from oocdata.order.mixing import Mixing
 
-__all__ = [
-    "POOR_MIXING", "Advice", "Measured", "Reading", "advise", "as_typed", "mixing_share",
-    "reading_of", "size",
-]  # fmt: skip
+__all__ = ["Advice", "Measured", "Reading", "advise", "as_typed", "reading_of", "size"]
 
 _MUCH = 1.5
 """Smallest gain for which a change is advised."""
 
 _LONG = 4.0
 """Smallest number of bytes decoded per byte used for which shorter chunks are advised."""
-
-POOR_MIXING = 0.9
-"""Share of a full shuffle's batch entropy below which batches hold too many neighbours."""
 
 _CLOSE = 0.6
 """Share of the decoder's rate above which it is the bottleneck."""
@@ -73,12 +66,6 @@ def advise(reading: Reading, measured: Measured | None = None) -> tuple[Advice, 
     measured = measured or Measured()
     rules = (_of_function, _of_layout, _of_order, _of_chunks, _of_store, _of_decoder)
     return tuple(chain.from_iterable(rule(reading, measured) for rule in rules))
-
-
-def mixing_share(mixing: Mixing) -> float:
-    """Return the share of a full shuffle's batch entropy that an order reaches."""
-    full = mixing.full_shuffle_entropy
-    return mixing.entropy / full if full > 0 else 1.0
 
 
 def _bytes(number: float) -> str:
