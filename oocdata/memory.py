@@ -83,7 +83,7 @@ def set_memory(nbytes: int) -> None:
 
 def cache_share() -> int:
     """Return the bytes of decoded chunks that may be cached, of all arrays together."""
-    return memory_limit() // 2
+    return _memory // 2
 
 
 def batch_share(*, cached: bool = True) -> int:
@@ -93,12 +93,12 @@ def batch_share(*, cached: bool = True) -> int:
     loader caches any: batches of 100 MB are then read two at a time, 1.7 times as fast (1.3 times
     through `to_tf`).
     """
-    return memory_limit() // 4 * (1 if cached else 3)
+    return _memory // 4 * (1 if cached else 3)
 
 
 def scratch_share() -> int:
     """Return the bytes for tables, stored chunks being decoded, and scratch."""
-    return memory_limit() // 4
+    return _memory // 4
 
 
 def return_freed_memory() -> None:

@@ -70,7 +70,7 @@ class Reading:
     amplification: float = 1.0  # bytes decoded per byte used
     full_amplification: float = 1.0  # the same for a full shuffle; 1 if all chunks are cached
     has_block_shuffle: bool = True  # whether shuffle=True mixes blocks of these elements
-    chunks_per_row: int = 1  # chunks over which each row is divided
+    chunks_per_row: int = 1  # chunks that divide each row; 1 if elements are parts of rows
     chunk_rows: int = 1  # rows of which a chunk holds the whole or a piece
     mixing: Mixing | None = None  # None for sequential order
     span_bytes: int = 0  # span of an element in the file if it interleaves with others, else 0
@@ -132,7 +132,8 @@ def reading_of(loader: Loader) -> Reading:
     elif storage.strides is None and storage.chunks is not None:
         chunks, first = np.array(storage.chunks), request.origins[0]
         covered = np.maximum(1, (first + spans - 1) // chunks - first // chunks + 1)
-        chunks_per_row = int(covered[~is_sample_axis].prod())
+        is_whole = (lengths == request.source.shape)[~is_sample_axis].all()
+        chunks_per_row = int(covered[~is_sample_axis].prod()) if is_whole else 1
         chunk_rows = int(chunks[is_sample_axis].prod())
     order_mixing, orders = None, [order]
     if isinstance(order, Mixture | Weighted):  # not comparable with a permutation of all elements
