@@ -124,7 +124,7 @@ def _decoded(loader: Loader) -> float:
             elements += _elements(loader, run)
     new, loaded = known.loaded - before, cached.loaded - loaded
     if not _mixing(loader)[1]:
-        new = 0  # any use may be the first
+        new = 0  # any use of a chunk may be the first, so first uses are misses like others
     # Steps between those followed need no new chunks, and miss others as often. Elements share more
     # chunks in a whole run than in a part of it.
     added, missed = new / (times * elements), (loaded - new) / max(1, used - new)
@@ -140,7 +140,7 @@ def _elements(loader: Loader, run: Run) -> int:
 def _mixing(loader: Loader) -> tuple[int, int]:
     """Return how many elements an order mixes, and through how many such windows to follow it.
 
-    None if it mixes all elements. In order, a window is a block.
+    That is 0 windows if all elements are mixed. In order, a window is a block.
     """
     lanes, count = order_with_lanes(loader.order), len(loader.dataset)
     if lanes is not None:
@@ -153,7 +153,7 @@ def _mixing(loader: Loader) -> tuple[int, int]:
 def _distinct_chunks(loader: Loader, steps: int) -> float:
     """Return about how many blocks the elements of some steps need, of those that are mixed."""
     length = typical_length(loader.dataset.blocks, len(loader.dataset))
-    number = max(1.0, _mixing(loader)[0] / length)
+    number = max(1.0, _mixing(loader)[0] / max(1, length))
     return number * -expm1(-steps * (loader.batch_size // loader.num_shards) / number)
 
 
