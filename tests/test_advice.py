@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from counting import counted
 from numpy.testing import assert_array_equal
 
 import oocdata as ooc
-from oocdata.advice import Advice, Measured, Reading, advise, reading_of
+from oocdata.advice import Advice, Measured, Reading, advise, as_typed, reading_of, size
 from oocdata.cost import amplification
 from oocdata.engines.source import Storage
 from oocdata.memory import DEFAULT_MEMORY, lowered_limit, set_memory
@@ -34,6 +35,12 @@ PLAIN = Reading(storage=replace(HDF5, chunks=None, codec="none"))
 
 def told(reading: Reading, **measured: Any) -> dict[str, Advice]:
     return {one.kind: one for one in advise(reading, Measured(**measured))}
+
+
+def test_sizes_and_paths_in_words() -> None:
+    assert [size(n) for n in (1, 1536, 120_000_000)] == ["1 byte", "1.5 KiB", "114.4 MiB"]
+    # A leading dash would be an option.
+    assert [as_typed(f"{os.getcwd()}/ds.npy"), as_typed("-x.npy")] == ["ds.npy", "./-x.npy"]
 
 
 def test_nothing_is_advised_where_nothing_is_wrong() -> None:

@@ -31,13 +31,7 @@ _CHUNK_BYTES = 128 << 10
 
 
 def size(nbytes: float) -> str:
-    """Return a number of bytes as text, in binary units.
-
-    Examples
-    --------
-    >>> size(1536), size(120_000_000)
-    ('1.5 KiB', '114.4 MiB')
-    """
+    """Return a number of bytes as text, in binary units: ``'1.5 KiB'``."""
     if nbytes < 1024:
         return "1 byte" if nbytes == 1 else f"{nbytes:.0f} bytes"
     power = min(4, int(log2(nbytes)) // 10)
@@ -45,13 +39,7 @@ def size(nbytes: float) -> str:
 
 
 def as_typed(path: str) -> str:
-    """Return a path below the current folder as a user would type it.
-
-    Examples
-    --------
-    >>> as_typed(f"{os.getcwd()}/ds.npy"), as_typed("-x.npy")  # which would be an option
-    ('ds.npy', './-x.npy')
-    """
+    """Return a path below the current folder as a user would type it."""
     below = path.removeprefix(f"{os.getcwd()}{os.sep}")
     return f"./{below}" if below.startswith("-") else below
 
