@@ -4,26 +4,7 @@ Every axis of an element has a letter: C (channel, or column of a table), D (dep
 downwards), W (x, or the axis along which a curve runs), T (time), or ``?`` if it is unknown. The
 names in the file decide (dimension scales of HDF5 and netCDF, ``dimension_names`` and
 ``_ARRAY_DIMENSIONS`` of Zarr, the dimensions of xarray). Axes without a known name get their letter
-by the lengths:
-
-====  ==============================================================  =================
-axes  rule                                                            example
-====  ==============================================================  =================
-0     one number a row
-1     up to 64 numbers are columns of a table, more are a signal      (7,): C
-                                                                      (1000,): W
-2     curves if one axis is much shorter: length at most 7, and half  (1000, 3): WC
-      of the other; or at most 16, and a quarter of the other.        (12, 1000): CW
-      Otherwise an image                                              (50, 50): HW
-3     the first or last axis is channels if its length is at most 4   (3, 50, 50): CHW
-      and less than both others; at most 32 and a quarter of both;    (50, 50, 3): HWC
-      or at most 128 and less than an eighth of both. Otherwise       (73, 721, 1440): CHW
-      depth: the last axis if it is shorter than the others, which    (384, 384, 49): HWD
-      are equal, or else the first                                    (64, 64, 64): DHW
-4     time, then three axes as above; but a short first axis before   (8, 3, 50, 50): TCHW
-      a volume is channels                                            (3, 64, 64, 64): CDHW
-5     time and depth, then three axes as above                        (5, 8, 3, 50, 50): TDCHW
-====  ==============================================================  =================
+by the lengths (`_by_lengths`).
 
 This is the only module that guesses axes: statistics use its channels, previews its height
 and width, and `oocdata info` its hint about trajectories.
@@ -57,42 +38,32 @@ _NO_NAME = re.compile(r"(phony_)?dim_?\d+")
 """Names that libraries give to axes without a name."""
 
 _MOST_COLUMNS = 64
-_CURVES = ((7, 2), (16, 4))
-"""Most curves of an element, and the minimum ratio of their length to that number."""
-
-_SURE_CHANNELS = 4
-_CHANNELS = ((_SURE_CHANNELS, 1.0), (32, 4.0), (128, 8.0))
-"""Most channels, and the minimum ratio of the image's sides to that number; only the first is
-certain."""
-
+_MOST_CURVES = 16  # at most a quarter of the other axis
+_FEW_CHANNELS = 4
+_CHANNELS = ((_FEW_CHANNELS, 1), (32, 4), (128, 8))
+"""Most channels, and the least ratio of both sides of the image to that number."""
 
 _NARROW = 4
 """The longest side of a picture, in lengths of the other one."""
 
 
+BY_LENGTHS = "by their lengths"
+"""`Axes.reason` of axes whose names are unknown."""
+
+
 @dataclass(frozen=True, slots=True)
 class Axes:
-    """The axes of an element.
+    """The axes of an element: a letter, a length and a name for each.
 
-    Attributes
-    ----------
-    letters : str
-        One of C, D, H, W, T or ``?`` for each axis. Of time, depth, y and x, the last two are an
-        image's H and W, and a single one is W: ``("time", "channel")`` are ``"WC"``.
-    sizes : tuple of int
-    names : tuple of str
-        The file's names; else y, x, channel, column, depth and time.
-    certain : bool
-        Whether names or lengths allow no other reading.
-    reason : str
-        A few words on why these letters were chosen.
+    Of time, depth, y and x, the last two are an image's H and W, and a single one is W: ``("time",
+    "channel")`` are ``"WC"``. Names are the file's, else words such as y, x and channel; `reason`
+    says why these letters were chosen.
     """
 
     letters: str
     sizes: tuple[int, ...]
     names: tuple[str, ...]
-    certain: bool = True
-    reason: str = "by their lengths"
+    reason: str = BY_LENGTHS
 
     def __str__(self) -> str:
         return ", ".join(
@@ -101,13 +72,7 @@ class Axes:
 
     @property
     def kind(self) -> str:
-        """``"number"``, ``"table"`` (a row of columns), ``"curve"`` (one a channel) or ``"image"``.
-
-        Examples
-        --------
-        >>> [axes_of(element).kind for element in [(), (7,), (500,), (500, 3), (50, 50)]]
-        ['number', 'table', 'curve', 'curve', 'image']
-        """
+        """Return "number", "table" (a row of columns), "curve" (one a channel) or "image"."""
         if "H" in self.letters:
             return "image"
         return "curve" if "W" in self.letters else "table" if self.letters else "number"
@@ -148,35 +113,10 @@ class Axes:
 def axes_of(
     element: Sequence[int], layout: str = "auto", names: Sequence[str | None] | None = None
 ) -> Axes:
-    """Assign a letter to each axis of an element.
+    """Assign a letter to each axis of an element, given by its shape.
 
-    Parameters
-    ----------
-    element : sequence of int
-        The shape of one row.
-    layout : str
-        A letter for each axis, e.g. ``"CHW"``; ``"auto"`` decides by names, then by lengths (see
-        the module).
-    names : sequence of str or None, optional
-        The file's names of the axes; ignored unless there is one for each axis.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If the layout doesn't suit the element.
-
-    Examples
-    --------
-    >>> for element in [(50, 50), (3, 50, 50), (50, 50, 3), (64, 64, 64), (12, 50, 50)]:
-    ...     axes = axes_of(element)
-    ...     axes.letters, axes.channel, axes.certain
-    ('HW', None, True)
-    ('CHW', 0, True)
-    ('HWC', 2, True)
-    ('DHW', None, True)
-    ('CHW', 0, False)
-    >>> print(axes_of((37, 721, 1440), names=["level", "lat", "lon"]))
-    level 37, lat 721, lon 1440
+    `layout` is a letter for each axis, such as ``"CHW"``; a wrong one is an `ArgumentError`. With
+    ``"auto"`` the file's `names` decide, one for each axis, and then the lengths.
     """
     sizes = tuple(element)
     file_names = tuple(names or ())
@@ -184,13 +124,13 @@ def axes_of(
         file_names = (None,) * len(sizes)
     file_names = tuple(None if name and _NO_NAME.fullmatch(name) else name for name in file_names)
     if layout != "auto":
-        letters, certain, reason = _checked(layout, sizes), True, "as asked"
+        letters, reason = _checked(layout, sizes), "as asked"
     else:
-        letters, certain, reason = _guess(sizes, file_names)
+        letters, reason = _guess(sizes, file_names)
     letters = _as_image(letters)
     words = {**_WORDS, "?": "axis", **({"C": "column"} if letters == "C" else {})}
     labels = tuple(name or words[letter] for name, letter in zip(file_names, letters, strict=True))
-    return Axes(letters, sizes, labels, certain, reason)
+    return Axes(letters, sizes, labels, reason)
 
 
 def row_axes(view: View) -> Axes:
@@ -201,19 +141,10 @@ def row_axes(view: View) -> Axes:
 def trajectory_axes(
     shape: Sequence[int], names: Sequence[str | None] | None = None
 ) -> tuple[int, ...]:
-    """Return the axes of an array that look like trajectory and time, outermost first.
+    """Return the axes of an array that look like trajectory and time, outermost first; or ().
 
     Both are sample axes of an array of many trajectories: ``ooc.open(path, axis=(0, 1))``. `shape`
     is the shape of the array as stored; `names` are the file's.
-
-    Examples
-    --------
-    >>> trajectory_axes((90, 101, 128, 384)), trajectory_axes((1000, 50, 7))
-    ((0, 1), (0, 1))
-    >>> trajectory_axes((20, 500, 64, 64), ["time", "clip", "y", "x"])
-    (1, 0)
-    >>> trajectory_axes((1000, 3, 50, 50)), trajectory_axes((1000, 64, 64, 64))
-    ((), ())
     """
     file_names = tuple(names or ())
     known = [_letter(name) for name in file_names]
@@ -249,81 +180,56 @@ def _checked(layout: str, sizes: tuple[int, ...]) -> str:
     return letters
 
 
-def _guess(sizes: tuple[int, ...], names: tuple[str | None, ...]) -> tuple[str, bool, str]:
+def _guess(sizes: tuple[int, ...], names: tuple[str | None, ...]) -> tuple[str, str]:
     """Return letters by the names that are known, and by lengths for the other axes."""
-    guessed, certain = _by_lengths(sizes)
+    guessed = _by_lengths(sizes)
     known = [letter if (letter := _letter(name)) in _WORDS else None for name in names]
     named = [letter for letter in known if letter]
     if not named or len(set(named)) < len(named):
-        return guessed, certain, "by their lengths"
+        return guessed, BY_LENGTHS
     letters = list(known)
     for place, known_letter in enumerate(known):
         if known_letter is None:
             free = [letter for letter in (guessed[place], *"WHDTC") if letter not in letters]
             letters[place] = free[0] if free else "?"
-    text = "".join(letter or "?" for letter in letters)
-    return text, certain or None not in known, "by the file's names"
+    return "".join(letter or "?" for letter in letters), "by the file's names"
 
 
 def _as_image(letters: str) -> str:
-    """Replace the last two of time, depth, y and x by H and W.
-
-    Examples
-    --------
-    >>> _as_image("TC"), _as_image("TW"), _as_image("DH")
-    ('WC', 'HW', 'HW')
-    """
+    """Replace the last two of time, depth, y and x by H and W: "TC" becomes "WC"."""
     sides = [letter for letter in "TDHW" if letter in letters][-2:]
     return letters.translate(dict(zip(map(ord, sides), "HW"[2 - len(sides) :], strict=True)))
 
 
-def _by_lengths(sizes: tuple[int, ...]) -> tuple[str, bool]:
+def _by_lengths(sizes: tuple[int, ...]) -> str:
+    """Return the letters that the lengths of axes suggest.
+
+    Few numbers are columns of a table, many are a curve; a short axis beside a long one numbers
+    curves. Of three axes, a short first or last one is channels, else the first is depth. Axes
+    before these are time and depth, or channels if there are few beside a volume.
+    """
     if len(sizes) < 2:
-        table = bool(sizes) and sizes[0] <= _MOST_COLUMNS
-        return ("C" if table else "W") * len(sizes), not sizes or not 16 < sizes[0] <= 4096
+        return ("C" if sizes and sizes[0] <= _MOST_COLUMNS else "W") * len(sizes)
     if len(sizes) == 2:
         few, many = sorted(sizes)
-        if any(few <= most and times * few <= many for most, times in _CURVES):
-            return ("CW" if sizes[0] == few else "WC"), False
-        return "HW", True
-    if len(sizes) > 3 and max(sizes[-2:]) <= _SURE_CHANNELS < min(sizes[:-2]):
-        # A tensor field: a small matrix at each point of an image.
-        return _with_leading("HW", sizes[:-2])[0] + "?C", False
-    last, certain = _last_three(sizes[-3:])
-    letters, clear = _with_leading(last, sizes)
-    return letters, certain and clear
+        if few <= _MOST_CURVES and 4 * few <= many:
+            return "CW" if sizes[0] == few else "WC"
+        return "HW"
+    first, middle, last = sizes[-3:]
+    letters = "DHW"
+    if _is_channels(first, min(middle, last)):
+        letters = "CHW"
+    elif _is_channels(last, min(first, middle)):
+        letters = "HWC"
+    leading = len(sizes) - 3
+    if leading == 1 and letters == "DHW" and sizes[0] <= _FEW_CHANNELS < min(sizes[1:]):
+        return "CDHW"
+    free = "TD".replace("D", "" if "D" in letters else "D")
+    return (free[:leading] if leading <= len(free) else "?" * leading) + letters
 
 
-def _with_leading(last: str, sizes: tuple[int, ...]) -> tuple[str, bool]:
-    """Return the letters of all axes, given those of the last ones."""
-    free = [letter for letter in "TD" if letter not in last]
-    count = len(sizes) - len(last)
-    if count > len(free):
-        return "?" * count + last, False
-    if count == 1 and "D" in last and sizes[0] <= _SURE_CHANNELS < min(sizes[1:]):
-        return "C" + last, False
-    return "".join(free[:count]) + last, True
-
-
-def _last_three(sizes: tuple[int, ...]) -> tuple[str, bool]:
-    first, middle, last = sizes
-    for most, times in _CHANNELS:
-        leads = first <= most and _much_less(first, min(middle, last), times)
-        trails = last <= most and _much_less(last, min(first, middle), times)
-        if leads != trails:
-            others = min(middle, last) if leads else min(first, middle)
-            certain = most == _SURE_CHANNELS < others
-            return ("CHW" if leads else "HWC"), certain
-        if leads:
-            break
-    # Both axes are short: grey and colour images have 1 and 3 channels.
-    usual = last in (1, 3) and first not in (1, 3)
-    if last <= _SURE_CHANNELS and (first > _SURE_CHANNELS or usual):
-        return "HWC", False
-    if first <= _SURE_CHANNELS:
-        return "CHW", False
-    return ("HWD", False) if first == middle > last else ("DHW", middle > _SURE_CHANNELS)
-
-
-def _much_less(length: int, other: int, times: float) -> bool:
-    return times * length <= other if 1 < times < 8 else times * length < other
+def _is_channels(length: int, sides: int) -> bool:
+    """Return whether an axis is so short beside the sides of an image that it numbers channels."""
+    return length < sides and any(
+        length <= most and times * length <= sides for most, times in _CHANNELS
+    )

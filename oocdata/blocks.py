@@ -25,18 +25,8 @@ _PIECE = 1 << 16
 class Blocks:
     """Runs of positions that are stored and decoded together. A position is its own slot.
 
-    Attributes
-    ----------
-    length : int
-        Positions in a block; 1 if every element has an address.
-    first : int
-        Positions in the first block, which may be shorter: 1 ≤ first ≤ length.
-
-    Examples
-    --------
-    >>> blocks = Blocks(4, 2)
-    >>> blocks.starts(np.arange(4)), blocks.of(np.arange(9)), blocks.number(9)
-    (array([ 0,  2,  6, 10]), array([0, 0, 1, 1, 1, 1, 2, 2, 2]), 3)
+    A run has `length` positions, 1 if every element has an address; the first run has `first`,
+    which may be fewer: 1 ≤ first ≤ length.
     """
 
     length: int
@@ -68,19 +58,9 @@ class Blocks:
 class BlockTable:
     """Blocks of any length, in a table.
 
-    Attributes
-    ----------
-    begins : ndarray of int64, shape (blocks + 1,)
-        First slot of each block, ascending from 0; and the number of all positions.
-    order : ndarray of int32 or int64, shape (positions,), optional
-        Position at each slot, if the positions of a block are not consecutive. By default a
-        position is its own slot.
-
-    Examples
-    --------
-    >>> blocks = BlockTable(np.array([0, 3, 4, 9]))
-    >>> blocks.number(9), blocks.of(np.array([0, 2, 3, 8]))
-    (3, array([0, 0, 1, 2]))
+    `begins` is the first slot of each block, int64 of shape (blocks + 1,), ascending from 0 to the
+    number of positions. `order` is the position at each slot, int32 or int64; None if a position is
+    its own slot.
     """
 
     begins: Ints = field(repr=False)
@@ -88,14 +68,7 @@ class BlockTable:
 
     @classmethod
     def of_ids(cls, ids: NDArray[np.signedinteger]) -> BlockTable:
-        """Return the blocks of positions with equal ids, in ascending order of the ids.
-
-        Examples
-        --------
-        >>> blocks = BlockTable.of_ids(np.array([7, 3, 7, 7]))
-        >>> blocks.starts(np.arange(3)), blocks.positions(np.arange(4))
-        (array([0, 1, 4]), array([1, 0, 2, 3]))
-        """
+        """Return the blocks of positions with equal ids, in ascending order of the ids."""
         order: Any = np.empty(len(ids), np.int32 if len(ids) < 2**31 else np.int64)
         start, borders = 0, [np.zeros(1, np.int64)]
         for positions in sorted_positions(len(ids), ids.take):
@@ -165,13 +138,6 @@ def blocks_from_ids(count: int, ids_of: Callable[[Ints], Ints]) -> BlockTable:
 
     If the ids never decrease, only the first positions of blocks are stored: some thousand numbers
     for millions of windows in order. Otherwise, the order of all positions is.
-
-    Examples
-    --------
-    >>> blocks_from_ids(9, lambda positions: positions // 4).begins
-    array([0, 4, 8, 9])
-    >>> blocks_from_ids(6, lambda positions: positions % 4).order
-    array([0, 4, 1, 5, 2, 3], dtype=int32)
     """
     starts = range(0, count, _PIECE)
     begins, last = [np.zeros(0, np.int64)], None
@@ -191,11 +157,6 @@ def join_blocks(parts: Sequence[tuple[AnyBlocks, int]]) -> AnyBlocks:
 
     A block never spans two parts. If only some parts have blocks, the others are cut into runs of
     the shortest block length, so that all are visited alike.
-
-    Examples
-    --------
-    >>> join_blocks([(Blocks(4, 2), 7), (Blocks(3, 3), 6)]).begins
-    array([ 0,  2,  6,  7, 10, 13])
     """
     if all(blocks == ADDRESSABLE for blocks, _ in parts):
         return ADDRESSABLE

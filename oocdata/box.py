@@ -24,21 +24,10 @@ Ints: TypeAlias = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Extent:
-    """Length and stride of a box along each axis of the array as stored.
+    """Length and stride of a box along each axis of the array as stored, at least 0 and 1.
 
-    Attributes
-    ----------
-    lengths : tuple of int
-        Number of positions along each axis, at least 0.
-    strides : tuple of int
-        Steps between them, at least 1. (A reversed axis is read forwards into a reversed view of
-        the batch, so sources need no negative strides.)
-
-    Examples
-    --------
-    >>> extent = Extent((1, 3, 4), (1, 2, 1))
-    >>> extent.spans, extent.size
-    ((1, 5, 4), 12)
+    A reversed axis is read forwards into a reversed view of the batch, so strides are never
+    negative.
     """
 
     lengths: tuple[int, ...]
@@ -75,13 +64,6 @@ def covered_positions(
     """Return the positions along an axis that boxes cover, for messages.
 
     If the boxes have length 1, in their order, with repeats; else ascending and unique.
-
-    Examples
-    --------
-    >>> covered_positions(np.array([[2, 0], [4, 0]]), Extent((3, 5), (1, 1)), axis=0)
-    array([2, 3, 4, 5, 6])
-    >>> covered_positions(np.array([[2, 0]]), Extent((3, 5), (2, 1)), axis=0)
-    range(2, 7, 2)
     """
     starts, length, stride = origins[:, axis], extent.lengths[axis], extent.strides[axis]
     if length == 1:
@@ -95,14 +77,7 @@ def covered_positions(
 def slice_boxes(
     origins: NDArray[np.int64], extent: Extent, axis: int, start: int, stop: int
 ) -> tuple[NDArray[np.int64], Extent, tuple[slice, ...]]:
-    """Cut boxes to a range of their positions along an axis; return also the index into `out`.
-
-    Examples
-    --------
-    >>> origins, extent, where = slice_boxes(np.array([[7, 0]]), Extent((5, 9), (2, 1)), 0, 1, 3)
-    >>> origins, extent.lengths, extent.strides, where
-    (array([[9, 0]]), (2, 9), (2, 1), (slice(None, None, None), slice(1, 3, None)))
-    """
+    """Cut boxes to a range of their positions along an axis; return also the index into `out`."""
     stride = extent.strides[axis]
     moved = origins.copy()
     moved[:, axis] += start * stride
@@ -121,25 +96,13 @@ def split_into_points(
 
 
 def covered_rows(origins: NDArray[np.int64], extent: Extent) -> Ints:
-    """Return the positions along axis 0 that boxes cover, those of each box in order.
-
-    Examples
-    --------
-    >>> covered_rows(np.array([[7, 0], [2, 0]]), Extent((2, 9), (3, 1)))
-    array([ 7, 10,  2,  5])
-    """
+    """Return the positions along axis 0 that boxes cover, those of each box in order."""
     rows: Ints = (origins[:, :1] + np.arange(extent.lengths[0]) * extent.strides[0]).ravel()
     return rows
 
 
 def groups_of(numbers: Ints) -> Iterator[tuple[int, Ints]]:
-    """Yield each distinct number, ascending, with the places that have it, ascending.
-
-    Examples
-    --------
-    >>> list(groups_of(np.array([7, 3, 7])))
-    [(3, array([1])), (7, array([0, 2]))]
-    """
+    """Yield each distinct number, ascending, with the places that have it, ascending."""
     order = numbers.argsort(kind="stable")
     ordered = numbers[order]
     borders = [0, *((ordered[1:] != ordered[:-1]).nonzero()[0] + 1).tolist(), len(order)]
@@ -151,14 +114,7 @@ def groups_of(numbers: Ints) -> Iterator[tuple[int, Ints]]:
 def split_at_gaps(
     origins: NDArray[np.int64], extent: Extent, chunk_shape: Sequence[int]
 ) -> tuple[NDArray[np.int64], Extent]:
-    """Cut boxes into points along axes whose stride skips whole chunks.
-
-    Examples
-    --------
-    >>> origins, extent = split_at_gaps(np.array([[7, 0]]), Extent((2, 9), (20, 1)), (8, 8))
-    >>> origins.tolist(), extent.lengths
-    ([[7, 0], [27, 0]], (1, 9))
-    """
+    """Cut boxes into points along axes whose stride skips whole chunks."""
     for axis, (stride, chunk) in enumerate(zip(extent.strides, chunk_shape, strict=True)):
         if stride > chunk and extent.lengths[axis] > 1:
             origins, extent = split_into_points(origins, extent, axis)

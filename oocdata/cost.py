@@ -1,7 +1,7 @@
 """Estimate the cost of reading in an order: bytes decoded per byte used, and requests to stores.
 
-The first steps of the real order are simulated with an LRU cache of the budget's size. No data is
-read; of a sparse matrix, where its rows begin.
+Steps of the real order are followed through an LRU cache of the budget's size. No data is read; of
+a sparse matrix, where its rows begin.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _MOST_TOUCHES = 1 << 16  # uses of chunks that are followed
 _MOST_ELEMENTS = 1 << 18  # elements that are followed
 _MOST_POINTS = 1 << 18  # parts of boxes that are compared to find bytes shared by elements
 _NEIGHBOURS = 2048  # consecutive elements that are compared
-_RUNS_FOLLOWED = 128  # runs into which the elements that are followed far apart are divided
-_USES_FOLLOWED = 8  # uses of a chunk by which a miss is told from a first use
-_CHUNKS_FOLLOWED = 16  # chunks that a sequential stretch uses one after the other
+_FEWEST_RUNS = 4  # runs that are followed
+_WINDOWS_FOLLOWED = 2  # windows of a block shuffle
+_BLOCKS_FOLLOWED = 16  # blocks in order
 
 _FEWEST_PLANNED = 8
 """Runs of an epoch that are planned, at least: most have the usual length by then."""
@@ -103,13 +103,15 @@ def amplification(loader: Loader) -> float:
     chunked, addressed = _used(loader.dataset)
     if not chunked:
         return 1.0
-    return max(1.0, (_decoded(loader, chunked) + addressed) / (chunked + addressed))
+    return max(1.0, (_decoded(loader) + addressed) / (chunked + addressed))
 
 
-def _decoded(loader: Loader, least: float) -> float:
-    """Return the bytes decoded per element, in some steps of an epoch; each adds `least` bytes."""
+def _decoded(loader: Loader) -> float:
+    """Return the bytes decoded per element, in some steps of an epoch."""
+    runs, times = _runs_to_follow(loader)
     cached, known = PlannedCache(cache_share()), PlannedCache(inf)
-    runs, first, times = _runs_to_follow(loader)
+    # The first half of some runs fills the cache. All runs of an epoch begin without one.
+    first = len(runs) // 2 if runs[-1].stop < len(loader) else 0
     used = elements = loaded = before = 0
     for number, run in enumerate(runs):
         if number == first:
@@ -121,86 +123,66 @@ def _decoded(loader: Loader, least: float) -> float:
             used += sum(chunks.values())
             elements += _elements(loader, run)
     new, loaded = known.loaded - before, cached.loaded - loaded
-    lanes, count = order_with_lanes(loader.order), len(loader.dataset)
-    if times == 1:
-        whole, part = loader.steps_together, max(run.stop - run.start for run in runs)
-        sharing = _distinct_chunks(loader, whole) / whole / (_distinct_chunks(loader, part) / part)
-        return loaded / max(1, elements) * sharing
-    # Steps between those followed need no new chunks, and miss others as often.
-    missed = (loaded - new) / max(1, used - new)
-    middle = len(loader) // 2
-    run = Run(0, middle, min(middle + loader.steps_together, len(loader)))
-    each = sum(chunks_of(loader.requests(run), exact=True).values()) / _elements(loader, run)
-    added = new / (times * elements)
-    if lanes is not None and used < _USES_FOLLOWED * new:
-        mixed = lanes.elements_mixed(count) // loader.num_shards * max(added, least)
-        room = cache_share() - each * _elements(loader, run)
-        missed = 0.0 if mixed <= cache_share() else min(1.0, 1 - room / mixed)
-    return added + (each - added) * missed
+    if not _mixing(loader)[1]:
+        new = 0  # any use of a chunk may be the first, so first uses are misses like others
+    # Steps between those followed need no new chunks, and miss others as often. Elements share more
+    # chunks in a whole run than in a part of it.
+    added, missed = new / (times * elements), (loaded - new) / max(1, used - new)
+    whole, part = loader.steps_together, max(run.stop - run.start for run in runs)
+    sharing = _distinct_chunks(loader, whole) * part / _distinct_chunks(loader, part) / whole
+    return added + (used / elements * sharing - added) * missed
 
 
 def _elements(loader: Loader, run: Run) -> int:
     return sum(loader.steps.lengths(run.start, run.stop))
 
 
-def _runs_to_follow(loader: Loader) -> tuple[list[Run], int, float]:
-    """Return runs of an epoch, the number of the first to follow, and how many each stands for.
+def _mixing(loader: Loader) -> tuple[int, int]:
+    """Return how many elements an order mixes, and through how many such windows to follow it.
 
-    Those before fill the cache. All runs of an epoch, or some in its middle; if chunks are used for
-    long in this order, far enough apart that many chunks come and go.
+    That is 0 windows if all elements are mixed. In order, a window is a block.
     """
-    pass_, order, count = loader.pass_from(0), loader.order, len(loader.dataset)
-    steps, together, most = pass_.steps, pass_.together, _most_runs(loader, pass_.together)
-    if len(pass_) <= most:
-        return [pass_.run(number) for number in range(len(pass_))], 0, 1.0
-    lanes, length = order_with_lanes(order), 0
+    lanes, count = order_with_lanes(loader.order), len(loader.dataset)
     if lanes is not None:
-        length = 2 * lanes.elements_mixed(count)
-    elif isinstance(order, Sequential):
-        length = _CHUNKS_FOLLOWED * typical_length(loader.dataset.blocks, count)
-    span = length // loader.batch_size
-    if span > 2 * most * together or most == 2:
-        share = loader.batch_size // loader.num_shards
-        parts = (_RUNS_FOLLOWED if span else 4) * share
-        together = max(1, min(together, _MOST_ELEMENTS // parts))
-        most = _most_runs(loader, together)
-        span = max(span, most // 2 * together)
-    else:
-        span = most // 2 * together
-    first = most // 2 if 2 * span < steps else 0
-    begin, end = (steps // 2 - span, steps // 2 + span) if first else (0, steps)
-    starts = np.linspace(begin, end, most, endpoint=False).astype(np.int64).tolist()
-    runs = [Run(0, start, min(start + together, steps)) for start in starts]
-    return runs, first, (end - begin) / (most * together)
-
-
-def _most_runs(loader: Loader, together: int) -> int:
-    """Return the most runs of steps that may be followed: an even number."""
-    most = _MOST_ELEMENTS // (loader.batch_size // loader.num_shards * together)
-    if most > 2:
-        chunks = chunks_of(loader.requests(Run(0, 0, min(together, len(loader)))))
-        most = min(most, _MOST_TOUCHES // max(1, len(chunks)))
-    return 2 * max(1, most // 2)
+        return lanes.elements_mixed(count), _WINDOWS_FOLLOWED
+    if isinstance(loader.order, Sequential):
+        return typical_length(loader.dataset.blocks, count), _BLOCKS_FOLLOWED
+    return count, 0
 
 
 def _distinct_chunks(loader: Loader, steps: int) -> float:
-    """Return about how many blocks are hit by the elements of a run in random order."""
-    number = loader.dataset.blocks.number(len(loader.dataset))
+    """Return about how many blocks the elements of some steps need, of those that are mixed."""
+    length = typical_length(loader.dataset.blocks, len(loader.dataset))
+    number = max(1.0, _mixing(loader)[0] / max(1, length))
     return number * -expm1(-steps * (loader.batch_size // loader.num_shards) / number)
+
+
+def _runs_to_follow(loader: Loader) -> tuple[list[Run], float]:
+    """Return runs of an epoch from its beginning on, and how many runs each stands for.
+
+    That is all runs, or as many as may be followed: further apart if windows are longer.
+    """
+    pass_, share = loader.pass_from(0), loader.batch_size // loader.num_shards
+    together = max(1, min(pass_.together, _MOST_ELEMENTS // (_FEWEST_RUNS * share)))
+    touches = len(chunks_of(loader.requests(Run(0, 0, min(together, len(loader))))))
+    most = min(_MOST_ELEMENTS // (share * together), _MOST_TOUCHES // max(1, touches))
+    most = max(_FEWEST_RUNS, most)
+    if together == pass_.together and len(pass_) <= most:
+        return [pass_.run(number) for number in range(len(pass_))], 1.0
+    span = max(prod(_mixing(loader)) // loader.batch_size, most * pass_.together)
+    span = min(len(loader), span)
+    starts = np.linspace(0, span, most, endpoint=False).astype(np.int64).tolist()
+    runs = [Run(0, start, min(start + together, len(loader))) for start in starts]
+    return runs, span / (most * together)
 
 
 @dataclass(frozen=True, slots=True)
 class Fetching:
     """Requests that a loader sends to stores.
 
-    Attributes
-    ----------
-    first : Cost
-        Cost of the first batch of the first epoch, except what is in memory already.
-    trips : int
-        Consecutive round trips of that read.
-    epoch : Cost
-        Cost of the first epoch; of a long one, estimated from some of its reads.
+    `first` is the cost of the first batch of the first epoch, except what is in memory already, in
+    so many consecutive round `trips`; `epoch` of the first epoch, of a long one estimated from some
+    of its reads.
     """
 
     first: Cost
@@ -231,9 +213,9 @@ def fetching(loader: Loader) -> Fetching | None:
     chunks, others, elements = list[Cost](), list[Cost](), list[int]()
     sent = link().traffic.requests
     # Planning a read takes eight times as long as finding its chunks. The first runs are short.
-    for number in range(
-        min(len(pass_), max(_FEWEST_PLANNED, _most_runs(loader, pass_.together) // 8))
-    ):
+    for number in range(len(pass_)):
+        if number >= _FEWEST_PLANNED and sum(elements) >= _MOST_ELEMENTS // 8:
+            break
         run, reader = pass_.run(number), planned[number % readers]
         with reader.used():
             reads = stored_reads(loader.requests(run))

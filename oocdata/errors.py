@@ -66,13 +66,7 @@ _ROWS_KEPT = 1000
 
 
 def arguments_named(message: str) -> tuple[str, ...]:
-    """Return the names of arguments in a message, each once, in order of appearance.
-
-    Examples
-    --------
-    >>> arguments_named("`rows` must be left out with `count`; got 3. Try fill=True, or `.map`.")
-    ('rows', 'count', 'fill')
-    """
+    """Return the names of arguments in a message, each once, in order of appearance."""
     names = re.finditer(r"`([a-z_]+)`|\b([a-z_]+)=", message)
     return tuple(dict.fromkeys(name[1] or name[2] for name in names))
 
@@ -82,14 +76,6 @@ def without_methods(advice: Mapping[str, str]) -> Callable[[_Class], _Class]:
 
     (``__getattr__`` would do this too, but it also replaces the AttributeError of a mapped function
     that is called by a property, such as `Dataset.spec`.)
-
-    Examples
-    --------
-    >>> @without_methods({"batch": "; use .batches(size)"})
-    ... class View: ...
-    >>> View().batch
-    Traceback (most recent call last):
-    AttributeError: a View has no method `batch`; use .batches(size).
     """
 
     def decorate(decorated: _Class) -> _Class:
@@ -280,16 +266,7 @@ class SourceError(OocdataError, OSError):
 
 @contextmanager
 def needed(need: str, install: str) -> Iterator[None]:
-    """Raise `MissingDependencyError` with a pip command if the block can't import a package.
-
-    Examples
-    --------
-    >>> with needed("`to_tf` needs TensorFlow", "tensorflow"):
-    ...     import no_such_module
-    Traceback (most recent call last):
-    oocdata.errors.MissingDependencyError: `to_tf` needs TensorFlow; No module named
-    'no_such_module'. Install it: pip install tensorflow.
-    """
+    """Raise `MissingDependencyError` with a pip command if the block can't import a package."""
     try:
         yield
     except ImportError as error:
@@ -300,15 +277,7 @@ def needed(need: str, install: str) -> Iterator[None]:
 
 @contextmanager
 def error_location(path: str | None, key: str | None = None) -> Iterator[None]:
-    """Add the file and the dataset to any `SourceError` raised in the block that lacks them.
-
-    Examples
-    --------
-    >>> with error_location("a.h5", "/u"):
-    ...     raise SourceError("rows must be there; some are not.")
-    Traceback (most recent call last):
-    oocdata.errors.SourceError: rows must be there; some are not. [file 'a.h5', dataset '/u']
-    """
+    """Add the file and the dataset to any `SourceError` raised in the block that lacks them."""
     try:
         yield
     except SourceError as error:

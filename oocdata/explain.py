@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.advice import POOR_MIXING, Advice, advise, as_typed, mixing_share, reading_of, size
+from oocdata.advice import Advice, advise, as_typed, reading_of, size
 from oocdata.blocks import AnyBlocks, Blocks
 from oocdata.cost import Fetching, cached_bytes, chunk_bytes, fetching
 from oocdata.datasets.dataset import Dataset
@@ -37,30 +37,28 @@ _SCRATCH_BYTES = 20 << 20
 """Memory for rearranging and converting, the stacks of threads, and what allocators keep."""
 
 _CHUNK_BYTES, _PLAN_BYTES = 400, 500
-"""Bytes for each chunk that is cached besides its own, and, of a store, for each that will be. With
-100,000 chunks of 512 bytes, 1.0 and 1.8 KB a chunk were resident; most of it malloc keeps."""
+"""Bytes for each chunk that is cached besides its own, and, of a store, for each that will be."""
 
 _COPIED_BYTES = 4 << 20
-"""Scratch memory of a thread that reads boxes which are rearranged, converted or not whole rows.
-Eight threads took 37 MiB for rows of 6 bytes out of 784, and the bound was 35 without these."""
+"""Scratch memory of a thread that reads boxes which are rearranged, converted or not whole rows."""
 
 _DECODING_BYTES = 32 << 20
-"""Memory for decoding, whatever the chunks: libraries, buffers of their threads, and what malloc
-keeps of these (22 MiB in the four threads that read windows of PDEBench in lzf chunks of 26 KB)."""
+"""Memory for decoding, whatever the chunks: libraries, buffers of their threads, malloc's."""
 
 _LINK_BYTES = 48 << 20
 """Memory of the stores' client, its connections, and cached metadata."""
 
 _RETAINED_RUNS = 3
-"""Runs of byte rows whose memory malloc keeps (see `oocdata.engines.byte_rows`), or TensorFlow
-holds as strings: 10 KB records took 63 to 70 MiB, and the bound was 51 without these."""
+"""Runs of byte rows whose memory malloc keeps, or TensorFlow holds as strings."""
 
 _PIECE_BYTES = 4 << 20
-"""Bytes that a thread reads at a time before it makes rows of them. Eight threads took 168 MiB for
-records of 7 KB, and the bound was 129 without these."""
+"""Bytes that a thread reads at a time before it makes byte rows of them."""
 
 _PROCESS_BYTES = 32 << 20
 """Memory of a worker process with NumPy and this package; imports of its functions come on top."""
+
+_POOR_MIXING = 0.9
+"""Share of a full shuffle's batch entropy below which batches hold too many neighbours."""
 
 _MOST_STORAGES = 6
 """Most arrays that are listed."""
@@ -68,60 +66,32 @@ _MOST_STORAGES = 6
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The result of `Loader.explain`, to print.
+    """The result of `Loader.explain`, to print."""
 
-    Attributes
-    ----------
-    elements, batch_size, steps : int
-        Of one epoch.
-    arrays : tuple of str
-        Shape and dtype of each array of an element.
-    storages : tuple of Storage
-        Where and how each source is stored and read.
-    order, reason : str
-        The order, and why it was chosen.
-    mixing : Mixing or None
-        How well batches mix storage chunks compared with a full shuffle; None for sequential order.
-    amplification : float
-        Bytes read (and decoded) per byte used, over the first epoch or some steps of it.
-    batch_bytes : int
-        Bytes of one batch.
-    resident_bytes : int
-        Upper bound on the memory for reading: batches in flight (`in_flight` of them), decoded
-        chunks, tables, scratch, worker processes. The memory of your process, model and mapped
-        functions comes on top.
-    table_bytes : int
-        Bytes of these for tables: index arrays, rows of masks, weights, episodes, places of chunks.
-    in_flight : int
-        Most batches that exist at a time: batches being read and batches ready (in whole runs, if
-        several share a read), handed out, and in use.
-    steps_together : int
-        Batches that share a read.
-    lanes : int
-        Most ranks that can read the order without decoding each other's chunks; 1 if it has no
-        lanes.
-    fetching : Fetching or None
-        Requests to stores and their bytes, before the first batch and in an epoch; None if all data
-        is on disk or in memory.
-    advice : tuple of Advice
-        Suggested changes.
-    """
-
-    elements: int
+    elements: int  #: of one epoch
     batch_size: int
     steps: int
-    arrays: tuple[str, ...]
-    storages: tuple[Storage, ...]
+    arrays: tuple[str, ...]  #: shape and dtype of each array of an element
+    storages: tuple[Storage, ...]  #: where and how each source is stored and read
     order: str
-    reason: str
+    reason: str  #: why the order was chosen
+    #: How well batches mix storage chunks beside a full shuffle; None for sequential order.
     mixing: Mixing | None
+    #: Bytes read (and decoded) per byte used, over the first epoch or some steps of it.
     amplification: float
     batch_bytes: int
+    #: Upper bound on the memory for reading: batches in flight, decoded chunks, tables, scratch,
+    #: worker processes. The memory of your process, model and mapped functions comes on top.
     resident_bytes: int
+    #: Bytes of these for index arrays, rows of masks, weights, episodes, places of chunks.
     table_bytes: int
+    #: Most batches that exist at a time: being read and ready (in whole runs, if several share a
+    #: read), handed out, and in use.
     in_flight: int
-    steps_together: int
+    steps_together: int  #: batches that share a read
+    #: Most ranks that can read the order without decoding each other's chunks; 1 without lanes.
     lanes: int
+    #: Requests to stores, before the first batch and in an epoch; None if all data is local.
     fetching: Fetching | None
     advice: tuple[Advice, ...]
 
@@ -144,13 +114,12 @@ class Explanation:
         lanes = f"; in {self.lanes} lanes, so up to {self.lanes} ranks share the chunks"
         lines.append(f"order  {self.order}: {self.reason}{lanes if self.lanes > 1 else ''}")
         if self.mixing is not None:
-            share = mixing_share(self.mixing)
-            words = "mixes as well as a full shuffle" if share > 0.99 else "mixes well"
-            if share < POOR_MIXING:
+            entropy, full = self.mixing.entropy, self.mixing.full_shuffle_entropy
+            words = "mixes as well as a full shuffle" if entropy >= 0.99 * full else "mixes well"
+            if entropy < _POOR_MIXING * full:
                 words = "mixes poorly: neighbours stay together"
             lines.append(
-                f"mixing {self.mixing.entropy:.2f} bits of batch entropy, "
-                f"{self.mixing.full_shuffle_entropy:.2f} in a full shuffle; {words}"
+                f"mixing {entropy:.2f} bits of batch entropy, {full:.2f} in a full shuffle; {words}"
             )
         if self.fetching is not None:
             lines.append(f"fetch  {_fetching_words(self.fetching)}")

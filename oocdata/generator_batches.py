@@ -119,7 +119,7 @@ class Merged:
     """The runs of one pass over a stream: full batches, then the generators' leftovers.
 
     Run n of `runs` is the next batch of generator n modulo the number of generators; it is short or
-    empty once that generator has ended. The attribute `number` is the run that `read` returns next.
+    empty once that generator has ended. `number` is the run that `read` returns next.
     """
 
     def __init__(

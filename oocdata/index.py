@@ -139,13 +139,7 @@ def as_bounds(name: str, value: Any) -> tuple[int, ...]:
 def as_lengths(
     name: str, value: Any, total: int | None = None, *, of: str = "rows", at_least: int = 0
 ) -> Ints:
-    """Return lengths as a new int64 array; raise if they are invalid, or do not sum to `total`.
-
-    Examples
-    --------
-    >>> as_lengths("episodes", [3, 0, 2], 5)
-    array([3, 0, 2])
-    """
+    """Return lengths as a new int64 array; raise if they are invalid, or do not sum to `total`."""
     array = as_array(name, value)
     array = array if array.size else np.zeros(0, np.int64)
     if array.ndim != 1 or array.dtype.kind not in "iu" or (array < at_least).any():
@@ -208,11 +202,6 @@ def as_range(positions: Ints) -> Selection:
 
     Ranges with other steps are not made: where a step does not divide the chunk length, explicit
     positions tell exactly which are stored together.
-
-    Examples
-    --------
-    >>> as_range(np.array([3, 4, 5])), as_range(np.array([3, 5, 7]))
-    (range(3, 6), array([3, 5, 7]))
     """
     if len(positions) == 0:
         return range(0)
@@ -233,13 +222,7 @@ def same_selection(first: Selection, second: Selection) -> bool:
 
 
 def compose_ranges(old: range, new: range) -> range:
-    """Return ``[old[place] for place in new]`` as a range; places must be in ``[0, len(old))``.
-
-    Examples
-    --------
-    >>> compose_ranges(range(100, 0, -10), range(4, -1, -2))
-    range(60, 120, 20)
-    """
+    """Return ``[old[place] for place in new]`` as a range; places must be in ``[0, len(old))``."""
     # Use the length: a stop of -1 means "before 0" here, but "the last" in a slice.
     step = old.step * new.step
     start = old.start + new.start * old.step
@@ -293,13 +276,7 @@ def take(selection: Selection, positions: Ints) -> Ints:
 
 
 def expand_key(key: Any, ndim: int) -> tuple[Any, tuple[Any, ...]]:
-    """Split an indexing key into the row key and one key per element axis, for `cut`.
-
-    Examples
-    --------
-    >>> expand_key((slice(None), ..., 3), 4)
-    (slice(None, None, None), (slice(None, None, None), slice(None, None, None), 3))
-    """
+    """Split an indexing key into the row key and one key per element axis, for `cut`."""
     parts: tuple[Any, ...] = key if isinstance(key, tuple) else (key,)
     dots = [place for place, part in enumerate(parts) if part is Ellipsis]
     if len(dots) > 1:

@@ -1,8 +1,7 @@
 """Define `Loader`, which maps (step, epoch) to a batch.
 
-A batch is a pure function of the loader's description, the step and the epoch. NumPy iteration,
-tf.data and Keras all read through `Loader.batch` and `Loader.read`. So a position to resume from is
-two integers, and sharding never changes what a global batch holds.
+NumPy iteration, tf.data and Keras all read through `Loader.batch` and `Loader.read`. So a position
+to resume from is two integers, and sharding never changes what a global batch holds.
 """
 
 from __future__ import annotations
@@ -50,9 +49,8 @@ _COPIED_BYTES = 256 << 10
 copied to aligned memory, up to this size of a batch."""
 
 _MAPPED_STEPS, _MAPPED_BYTES = 8, 4 << 20
-"""Most steps of a run of mapped functions, and bytes of their arguments and results. Through
-`to_tf`, batches of 32 small pictures (100 KB as float32) come 3.2 times as fast as one by one, of
-500 KB 1.4 times. Half the bytes took 1.4 times the processor time for 512 KiB; twice saved none."""
+"""Most steps of a run of mapped functions, and bytes of their arguments and results: through
+`to_tf`, batches of 32 small pictures (100 KB as float32) come 3.2 times as fast as one by one."""
 
 _RUNS_IN_A_WINDOW = 4
 """Runs of steps in a window of a block shuffle, at least: when a run ends in one window, the chunks
@@ -80,8 +78,7 @@ def make_loader(
             check_dtype(source.dtype, source.storage().path, source.storage().key)
     drop = as_flag("drop_remainder", drop_remainder)
     order, reason = choose_order(dataset, shuffle, size, weights, bucket)
-    mode = shuffle if isinstance(shuffle, bool | str) else bool(shuffle)
-    loader = Loader(dataset, size, order, seed, drop, mode, reason, processes)
+    loader = Loader(dataset, size, order, seed, drop, reason, processes)
     if len(loader) == 0:
         raise EmptyError(
             f"`batch_size` must be at most the {loader.steps.length} elements of an epoch when the "
@@ -120,8 +117,6 @@ class Loader(Epochs):
     order : Order
     seed : int
     drop_remainder : bool
-    shuffle : bool or str
-        The argument of `batches`; True if it was an `Order`.
     reason : str
         Why this order was chosen.
     workers : int
@@ -142,7 +137,6 @@ class Loader(Epochs):
     order: Order
     seed: int
     drop_remainder: bool
-    shuffle: bool | str = True
     reason: str = ""
     workers: int = 0
     num_shards: int = 1
@@ -193,11 +187,7 @@ class Loader(Epochs):
         return [times * nbytes for nbytes in self.dataset.array_bytes(-(-share // times))]
 
     def input_bytes(self, steps: int = 1) -> int:
-        """Return the bytes of intermediate buffers that reading a run needs besides its batches.
-
-        The inputs of mapped functions, and the stored arrays of sparse rows; 0 if everything is
-        read directly into the batches.
-        """
+        """Return the bytes of intermediate buffers that reading a run needs besides its batches."""
         return self.dataset.input_bytes(steps * self.largest_batch)
 
     @cached_property
@@ -316,18 +306,9 @@ class Loader(Epochs):
         return self.dataset.read(positions, Draw(self.seed, epoch, step, steps.lane, positions))
 
     def read(self, run: Run) -> list[Batch]:
-        """Read a run of steps at once.
+        """Read a run of at least one step; return the batch of each, as `batch` does.
 
-        Parameters
-        ----------
-        run : Run
-            At least one step, at most `steps_together`.
-
-        Returns
-        -------
-        list
-            The batch of each step, as `batch` returns it. Each batch keeps only its own memory
-            alive.
+        Each batch keeps only its own memory alive.
         """
         if not self.dataset.is_remote:
             return self.read_requested(run)

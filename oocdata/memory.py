@@ -33,8 +33,6 @@ def _from_environment() -> int:
 
 
 _memory = _from_environment()
-_lowered: list[int] = []
-"""Limits of the `lowered_limit` blocks that are being run."""
 
 
 def memory_limit() -> int:
@@ -45,24 +43,18 @@ def memory_limit() -> int:
     >>> memory_limit() == DEFAULT_MEMORY
     True
     """
-    return min([_memory, *_lowered])
+    return _memory
 
 
 @contextmanager
 def lowered_limit(nbytes: int) -> Iterator[None]:
-    """Lower the limit within a block; of several blocks, the lowest limit applies.
-
-    Examples
-    --------
-    >>> with lowered_limit(8 << 20):
-    ...     memory_limit()
-    8388608
-    """
-    _lowered.append(nbytes)
+    """Set the memory limit within a block, unless it is lower already."""
+    before = memory_limit()
+    set_memory(min(before, nbytes))
     try:
         yield
     finally:
-        _lowered.remove(nbytes)
+        set_memory(before)
 
 
 def set_memory(nbytes: int) -> None:
@@ -91,7 +83,7 @@ def set_memory(nbytes: int) -> None:
 
 def cache_share() -> int:
     """Return the bytes of decoded chunks that may be cached, of all arrays together."""
-    return memory_limit() // 2
+    return _memory // 2
 
 
 def batch_share(*, cached: bool = True) -> int:
@@ -101,13 +93,12 @@ def batch_share(*, cached: bool = True) -> int:
     loader caches any: batches of 100 MB are then read two at a time, 1.7 times as fast (1.3 times
     through `to_tf`).
     """
-    # `memory_limit` inlined: this is called for each batch.
-    return min([_memory, *_lowered]) // 4 * (1 if cached else 3)
+    return _memory // 4 * (1 if cached else 3)
 
 
 def scratch_share() -> int:
     """Return the bytes for tables, stored chunks being decoded, and scratch."""
-    return memory_limit() // 4
+    return _memory // 4
 
 
 def return_freed_memory() -> None:
@@ -122,12 +113,7 @@ class Account:
 
     The total stays within `batch_share`, except that each iteration may always read one run of
     steps while another is in use. A run takes at most a quarter of the `room` that is left when its
-    iteration begins, or is one step long.
-
-    Attributes
-    ----------
-    cached : callable
-        Returns the bytes of the cached chunks.
+    iteration begins, or is one step long. `cached` returns the bytes of the cached chunks.
     """
 
     def __init__(self, cached: Callable[[], int] = lambda: 0) -> None:

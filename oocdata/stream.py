@@ -1,7 +1,7 @@
 """Batches of elements that Python generators yield, without random access.
 
-For code that produces its elements one after the other. Each worker process runs its own generator;
-their batches come in turn, so the same generators give the same batches each time.
+Each worker process runs its own generator; their batches come in turn, so the same generators give
+the same batches each time.
 """
 
 from __future__ import annotations

@@ -23,25 +23,13 @@ _BORDERS, _SAMPLED = 16, 4096
 
 
 def stretches(count: int, least: int = 0) -> list[slice]:
-    """Return slices that divide ``range(count)``, of at least so many positions.
-
-    Examples
-    --------
-    >>> stretches(1_500_000)
-    [slice(0, 1048576, None), slice(1048576, 1500000, None)]
-    """
+    """Return slices that divide ``range(count)``, of at least so many positions."""
     length = max(STRETCH, least)
     return [slice(start, min(start + length, count)) for start in range(0, count, length)]
 
 
 def numbered(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.unsignedinteger]]:
-    """Return the distinct values, ascending, and the number of each value among them.
-
-    Examples
-    --------
-    >>> numbered(np.array(["dog", "cat", "dog"]))
-    (array(['cat', 'dog'], dtype='<U3'), array([1, 0, 1], dtype=uint8))
-    """
+    """Return the distinct values, ascending, and the number of each value among them."""
     found, more = values[:0], [values[:0]]
     for part in stretches(len(values)):
         more.append(distinct(values[part]))
@@ -82,12 +70,6 @@ def sorted_positions(count: int, keys_of: Callable[[Ints], NDArray[Any]]) -> Ite
     """Yield the positions below `count` in ascending order of their keys, equal keys by position.
 
     That is a stable sort, in some tens of parts. `keys_of` returns the keys of positions.
-
-    Examples
-    --------
-    >>> keys = np.array([2, 7, 2, 1])
-    >>> list(sorted_positions(4, keys.take))
-    [array([3, 0, 2, 1])]
     """
     if count <= STRETCH:
         yield np.argsort(keys_of(np.arange(count)), kind="stable")

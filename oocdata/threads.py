@@ -70,12 +70,7 @@ _locks: WeakSet[Any] = WeakSet()
 
 
 def fork_safe(lock: _Lock) -> _Lock:
-    """Return a lock that will be free in a fork, where a thread that may hold it does not exist.
-
-    Examples
-    --------
-    >>> lock = fork_safe(threading.Lock())
-    """
+    """Return a lock that will be free in a fork, where a thread that may hold it does not exist."""
     _locks.add(lock)
     return lock
 
@@ -106,13 +101,6 @@ class Threads:
     ``Condition.__enter__`` a lock that nobody releases. Here the main thread calls functions
     written in C, which are interrupted before or after. And `concurrent.futures` serves no threads
     that outlive the main thread.
-
-    Examples
-    --------
-    >>> threads = Threads(2, "example")
-    >>> result = threads.begin(lambda: threading.current_thread().name[:-2])
-    >>> result(), threads.close()
-    ('example', None)
     """
 
     def __init__(self, most: int, name: str) -> None:
@@ -224,12 +212,6 @@ def in_order(
 
     Items are consumed as needed: `most` results are being computed or ready at a time, by default
     enough to keep every core busy. An error in `work` ends the iteration.
-
-    Examples
-    --------
-    >>> threads = Threads(2, "example")
-    >>> list(in_order(threads, str, range(3))), threads.close()
-    (['0', '1', '2'], None)
     """
     most = 2 * cores() + 1 if most is None else most
     waiting: deque[Callable[[], Made]] = deque()
@@ -263,13 +245,7 @@ _silent = fork_safe(threading.RLock())
 
 @contextmanager
 def silent(*messages: str) -> Iterator[None]:
-    """Silence warnings whose messages match patterns at their beginning, within a block.
-
-    Examples
-    --------
-    >>> with silent("(Ginger|Sugar) is"):
-    ...     warnings.warn("Sugar is sweet", stacklevel=1)
-    """
+    """Silence warnings whose messages match patterns at their beginning, within a block."""
     # Filters belong to the process: a second thread would save and restore those of the first.
     with _silent, warnings.catch_warnings():
         for message in messages:

@@ -17,59 +17,57 @@ import oocdata as ooc
 from oocdata.axes import axes_of, row_axes, trajectory_axes
 from oocdata.errors import ArgumentError
 
-# Element, letters, whether they are certain, the axis of channels, the kind.
-LENGTHS: list[tuple[tuple[int, ...], str, bool, int | None, str]] = [
-    ((), "", True, None, "number"),
-    ((7,), "C", True, 0, "table"),
-    ((64,), "C", False, 0, "table"),
-    ((65,), "W", False, None, "curve"),
-    ((5000,), "W", True, None, "curve"),
-    ((50, 50), "HW", True, None, "image"),
-    ((8, 8), "HW", True, None, "image"),
-    ((3, 3), "HW", True, None, "image"),
-    ((28, 20), "HW", True, None, "image"),
-    ((3, 50), "CW", False, 0, "curve"),
-    ((12, 1000), "CW", False, 0, "curve"),
-    ((1000, 3), "WC", False, 1, "curve"),
-    ((128, 9), "WC", False, 1, "curve"),
-    ((50, 12), "WC", False, 1, "curve"),
-    ((3, 50, 50), "CHW", True, 0, "image"),
-    ((1, 28, 28), "CHW", True, 0, "image"),
-    ((50, 50, 3), "HWC", True, 2, "image"),
-    ((28, 28, 1), "HWC", True, 2, "image"),
-    ((12, 50, 50), "CHW", False, 0, "image"),
-    ((50, 60, 12), "HWC", False, 2, "image"),
-    ((73, 721, 1440), "CHW", False, 0, "image"),
-    ((40, 64, 64), "DHW", True, None, "image"),
-    ((64, 64, 64), "DHW", True, None, "image"),
-    ((101, 128, 384), "DHW", True, None, "image"),
-    ((384, 384, 49), "HWD", False, None, "image"),
-    ((3, 3, 3), "CHW", False, 0, "image"),
-    ((3, 50, 3), "CHW", False, 0, "image"),
-    ((2, 8, 3), "CHW", False, 0, "image"),
-    ((3, 8, 2), "HWC", False, 2, "image"),
-    ((1000, 2, 2), "HWC", False, 2, "image"),
-    ((8, 3, 50, 50), "TCHW", True, 1, "image"),
-    ((8, 50, 50, 3), "THWC", True, 3, "image"),
-    ((10, 64, 64, 64), "TDHW", True, None, "image"),
-    ((3, 64, 64, 64), "CDHW", False, 0, "image"),
-    ((64, 64, 64, 3), "THWC", True, 3, "image"),
-    ((128, 384, 2, 2), "HW?C", False, 3, "image"),
-    ((5, 8, 3, 50, 50), "TDCHW", True, 2, "image"),
-    ((5, 8, 64, 64, 64), "??DHW", False, None, "image"),
+# Element, letters, the axis of channels, the kind.
+LENGTHS: list[tuple[tuple[int, ...], str, int | None, str]] = [
+    ((), "", None, "number"),
+    ((7,), "C", 0, "table"),
+    ((64,), "C", 0, "table"),
+    ((65,), "W", None, "curve"),
+    ((5000,), "W", None, "curve"),
+    ((50, 50), "HW", None, "image"),
+    ((8, 8), "HW", None, "image"),
+    ((3, 3), "HW", None, "image"),
+    ((28, 20), "HW", None, "image"),
+    ((3, 50), "CW", 0, "curve"),
+    ((12, 1000), "CW", 0, "curve"),
+    ((1000, 3), "WC", 1, "curve"),
+    ((128, 9), "WC", 1, "curve"),
+    ((50, 12), "WC", 1, "curve"),
+    ((3, 50, 50), "CHW", 0, "image"),
+    ((1, 28, 28), "CHW", 0, "image"),
+    ((50, 50, 3), "HWC", 2, "image"),
+    ((28, 28, 1), "HWC", 2, "image"),
+    ((12, 50, 50), "CHW", 0, "image"),
+    ((50, 60, 12), "HWC", 2, "image"),
+    ((73, 721, 1440), "CHW", 0, "image"),
+    ((40, 64, 64), "DHW", None, "image"),
+    ((64, 64, 64), "DHW", None, "image"),
+    ((101, 128, 384), "DHW", None, "image"),
+    ((384, 384, 49), "DHW", None, "image"),
+    ((3, 3, 3), "DHW", None, "image"),
+    ((3, 50, 3), "DHW", None, "image"),
+    ((2, 8, 3), "CHW", 0, "image"),
+    ((3, 8, 2), "HWC", 2, "image"),
+    ((1000, 2, 2), "DHW", None, "image"),
+    ((8, 3, 50, 50), "TCHW", 1, "image"),
+    ((8, 50, 50, 3), "THWC", 3, "image"),
+    ((10, 64, 64, 64), "TDHW", None, "image"),
+    ((3, 64, 64, 64), "CDHW", 0, "image"),
+    ((64, 64, 64, 3), "THWC", 3, "image"),
+    ((128, 384, 2, 2), "TDHW", None, "image"),
+    ((5, 8, 3, 50, 50), "TDCHW", 2, "image"),
+    ((5, 8, 64, 64, 64), "??DHW", None, "image"),
 ]
 
 
 @pytest.mark.parametrize(
-    ("element", "letters", "certain", "channel", "kind"), LENGTHS, ids=lambda one: str(one)
+    ("element", "letters", "channel", "kind"), LENGTHS, ids=lambda one: str(one)
 )
 def test_axes_by_lengths(
-    element: tuple[int, ...], letters: str, certain: bool, channel: int | None, kind: str
+    element: tuple[int, ...], letters: str, channel: int | None, kind: str
 ) -> None:
     axes = axes_of(element)
-    assert (axes.letters, axes.certain, axes.channel, axes.kind) == (
-        letters, certain, channel, kind,
-    )  # fmt: skip
+    assert (axes.letters, axes.channel, axes.kind) == (letters, channel, kind)
     assert axes.sizes == element
 
 
@@ -114,7 +112,7 @@ def test_a_layout_overrides_names_and_lengths() -> None:
     assert axes_of((7,), "W").kind == "curve"
     assert axes_of((500,), "C").kind == "table"
     named = axes_of((9, 9, 9), "CHW", ("level", "lat", "lon"))
-    assert (named.letters, named.certain, str(named)) == ("CHW", True, "level 9, lat 9, lon 9")
+    assert (named.letters, str(named)) == ("CHW", "level 9, lat 9, lon 9")
 
 
 @pytest.mark.parametrize("layout", ["HW", "HWCX", "HHW", "", "nhwc", None])

@@ -40,6 +40,24 @@ def test_the_drawing_is_the_tree():
             assert issubclass(kind, getattr(builtins, builtin))
 
 
+def test_arguments_in_a_message():
+    message = "`rows` must be left out with `count`; got 3. Try fill=True, or `.map`."
+    assert errors.ArgumentError(message).arguments == ("rows", "count", "fill")
+
+
+def test_a_block_adds_the_location_and_the_package():
+    with (
+        pytest.raises(errors.SourceError, match=r"not\. \[file 'a\.h5', dataset '/u'\]"),
+        errors.error_location("a.h5", "/u"),
+    ):
+        raise errors.SourceError("rows must be there; some are not.")
+    with (
+        pytest.raises(errors.MissingDependencyError, match="Install it: pip install tensorflow"),
+        errors.needed("`to_tf` needs TensorFlow", "tensorflow"),
+    ):
+        import no_such_module  # noqa: F401
+
+
 def test_every_public_exception_is_exported_and_documented():
     defined = {
         name

@@ -16,8 +16,11 @@ from oocdata.datasets.splits import split_ranges
 from oocdata.errors import ArgumentError, EmptyError, PositionError
 from oocdata.index import (
     as_count,
+    as_lengths,
     as_positions,
+    as_range,
     compose_ranges,
+    expand_key,
     select,
     take,
 )
@@ -217,3 +220,15 @@ def test_the_message_gives_the_sum():
         split_ranges(10, (0.6, 0.5))
     with pytest.raises(ArgumentError, match=r"at most 8 \(10 less 2 .*a sum of 9\."):
         split_ranges(10, (4, 5), gap=2)
+
+
+def test_consecutive_positions_are_a_range() -> None:
+    assert as_range(np.array([3, 4, 5])) == range(3, 6)
+    assert as_range(np.array([], np.int64)) == range(0)
+    assert_array_equal(as_range(np.array([3, 5, 7])), [3, 5, 7])
+
+
+def test_lengths_and_keys() -> None:
+    assert_array_equal(as_lengths("episodes", [3, 0, 2], 5), [3, 0, 2])
+    whole = slice(None)
+    assert expand_key((whole, ..., 3), 4) == (whole, (whole, whole, 3))

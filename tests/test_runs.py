@@ -19,7 +19,7 @@ from oocdata.engines import buffers
 from oocdata.engines.buffers import ALIGNMENT
 from oocdata.formats.hdf5.filtered import FilteredChunks
 from oocdata.memory import DEFAULT_MEMORY, batch_share, set_memory
-from oocdata.runs import Pass, Run, plan_ahead, steps_together
+from oocdata.runs import Pass, Passes, Run, plan_ahead, steps_together
 
 counts = st.integers(1, 40)
 
@@ -289,3 +289,10 @@ def test_no_batch_of_a_run_ever_changes() -> None:
 
 def test_runs_from_a_store_are_smaller() -> None:
     assert steps_together(10_000, 1 << 20, far=True) < steps_together(10_000, 1 << 20)
+
+
+def test_passes_follow_on_one_another() -> None:
+    passes = Passes(lambda end: Pass(first=end, length=10, steps=10, together=2))
+    assert [passes().first, passes().first] == [0, 10]
+    passes.follow(Pass(first=50, length=10, steps=10, together=2))
+    assert passes().first == 60

@@ -16,12 +16,8 @@ from os.path import basename
 
 from oocdata.advice.reading import Reading, as_typed, reading_of, size
 from oocdata.memory import cache_share
-from oocdata.order.mixing import Mixing
 
-__all__ = [
-    "POOR_MIXING", "Advice", "Measured", "Reading", "advise", "as_typed", "mixing_share",
-    "reading_of", "size",
-]  # fmt: skip
+__all__ = ["Advice", "Measured", "Reading", "advise", "as_typed", "reading_of", "size"]
 
 _MUCH = 1.5
 """Smallest gain for which a change is advised."""
@@ -29,11 +25,8 @@ _MUCH = 1.5
 _LONG = 4.0
 """Smallest number of bytes decoded per byte used for which shorter chunks are advised."""
 
-POOR_MIXING = 0.9
-"""Share of a full shuffle's batch entropy below which batches hold too many neighbours."""
-
 _CLOSE = 0.6
-"""Share of a limit (decoder, disk) above which it is the bottleneck."""
+"""Share of the decoder's rate above which it is the bottleneck."""
 
 _LARGE_REQUEST = 1 << 20
 """Bytes of a request whose transfer takes longer than its round trip."""
@@ -46,8 +39,7 @@ _SCATTERED = 6
 class Advice:
     """A change that is advised."""
 
-    #: "layout", "order", "chunks", "memory", "map", "codec", "disk", "link", "metadata" or "batch".
-    kind: str
+    kind: str  # "map", "layout", "order", "chunks", "link", "metadata" or "codec"
     text: str  # whole sentences, with figures
     command: str | None = None  # a shell command that makes the change
 
@@ -63,45 +55,17 @@ class Measured:
 
     # The highest by order ("sequential", "full shuffle", "block shuffle").
     rates: Mapping[str, float] = field(default_factory=dict)
-    # Highest rates that "decoder" and "disk" allow.
-    limits: Mapping[str, float] = field(default_factory=dict)
+    decoder: float = inf  # the highest rate that decoding allows
     map_share: float = 0.0  # share of a batch's time that is spent in functions given to `map`
-    model_waits: bool = False  # whether the model waits for data, so that any speed-up helps
     # Bytes per request to a store, if the link is the bottleneck.
     request_bytes: int | None = None
 
 
 def advise(reading: Reading, measured: Measured | None = None) -> tuple[Advice, ...]:
-    """Return the changes that are worth advising, the most important first.
-
-    Examples
-    --------
-    >>> from oocdata.engines.source import Storage
-    >>> storage = Storage("HDF5", chunks=(100, 64), codec="gzip 4")
-    >>> reading = Reading(
-    ...     storage=storage, order="full shuffle", block_length=100, full_amplification=30.0
-    ... )
-    >>> [one.kind for one in advise(reading)]
-    ['order', 'chunks']
-    >>> print(advise(reading)[1].text)
-    Chunks of 100 rows are long for shuffling. With 32 rows a full shuffle would decode about 10
-    bytes for each byte used, not 30.
-    """
+    """Return the changes that are worth advising, the most important first."""
     measured = measured or Measured()
-    rules = (_of_function, _of_layout, _of_order, _of_chunks, _of_memory, _of_store, _of_limits)
-    found = tuple(chain.from_iterable(rule(reading, measured) for rule in rules))
-    if found or not measured.model_waits:
-        return found
-    if reading.storage.chunks is not None:
-        return (Advice("codec", "Chunks are decoded: a faster codec or more cores help."),)
-    text = "Larger batches cost less per element, and so do a smaller dtype or cropped rows."
-    return (Advice("batch", text),)
-
-
-def mixing_share(mixing: Mixing) -> float:
-    """Return the share of a full shuffle's batch entropy that an order reaches."""
-    full = mixing.full_shuffle_entropy
-    return mixing.entropy / full if full > 0 else 1.0
+    rules = (_of_function, _of_layout, _of_order, _of_chunks, _of_store, _of_decoder)
+    return tuple(chain.from_iterable(rule(reading, measured) for rule in rules))
 
 
 def _bytes(number: float) -> str:
@@ -143,10 +107,8 @@ def _of_order(reading: Reading, measured: Measured) -> Iterator[Advice]:
     text = f'A full shuffle (shuffle="global") decodes {_bytes(amplification)} for each byte used'
     if is_faster:
         text += f"; a block shuffle (shuffle=True) is {block / full:,.1f} times as fast."
-    elif reading.block_amplification * _MUCH <= amplification:
+    elif reading.has_block_shuffle:
         text += "; a block shuffle (shuffle=True) decodes each chunk once."
-    elif amplification < _MUCH * reading.crop_amplification:
-        return  # the rest of the chunks is not used
     else:
         text += (
             f", because only {size(cache_share())} of decoded chunks are cached: ooc.set_memory "
@@ -156,18 +118,12 @@ def _of_order(reading: Reading, measured: Measured) -> Iterator[Advice]:
 
 
 def _of_chunks(reading: Reading, measured: Measured) -> Iterator[Advice]:
-    """Yield advice about chunks that cut rows, or are larger than what is read of them."""
-    pieces, rows = reading.chunks_per_row, reading.chunk_rows
+    """Yield advice about chunks that cut rows, or are too long for a full shuffle."""
+    pieces, rows, fitting = reading.chunks_per_row, reading.chunk_rows, reading.fitting_rows
+    amplification, length = reading.full_amplification, reading.block_length
     if reading.span_bytes:  # there are no chunks
         return
-    if reading.crop_amplification >= _MUCH:
-        yield Advice(
-            "chunks",
-            "Elements are cut out of larger chunks: "
-            f"{reading.crop_amplification:.1f} bytes are decoded for each byte of an element. "
-            "Chunks as large as an element along its own axes would help.",
-        )
-    elif pieces > 1 and rows > 1:
+    if pieces > 1 and rows > 1:
         by_default = ", as h5py's own chunks do" if reading.storage.format == "HDF5" else ""
         yield Advice(
             "chunks",
@@ -176,52 +132,15 @@ def _of_chunks(reading: Reading, measured: Measured) -> Iterator[Advice]:
             "convert`, each row is in 1 chunk.",
             reading.convert(chunked=True),
         )
-    else:
-        yield from _of_long_chunks(reading)
-
-
-def _of_long_chunks(reading: Reading) -> Iterator[Advice]:
-    """Yield advice to shorten chunks or to mix more of them, if the order needs it."""
-    length, rows, mixing = reading.block_length, reading.fitting_rows, reading.mixing
-    costly = reading.order == "full shuffle" and reading.full_amplification >= _LONG
-    mixes_poorly = mixing is not None and mixing_share(mixing) < POOR_MIXING
-    if length < 2 * rows:
-        if mixes_poorly:
-            yield Advice("order", "Batches hold neighbours: shuffle=True mixes more blocks.")
-        return
-    text = f"Chunks of {length:,} rows are long for shuffling."
-    if costly:
-        fewer = max(1.0, reading.full_amplification * rows / length)
-        text += (
-            f" With {rows:,} rows a full shuffle would decode about {_bytes(fewer)} for each byte "
-            f"used, not {reading.full_amplification:,.0f}."
+    elif reading.order == "full shuffle" and amplification >= _LONG and length >= 2 * fitting:
+        fewer = max(1.0, amplification * fitting / length)
+        yield Advice(
+            "chunks",
+            f"Chunks of {length:,} rows are long for shuffling. With {fitting:,} rows a full "
+            f"shuffle would decode about {_bytes(fewer)} for each byte used, not "
+            f"{amplification:,.0f}.",
+            reading.convert(chunks=fitting),
         )
-    if mixes_poorly and mixing is not None:
-        text += (
-            f" Batches hold neighbours ({mixing.entropy:.1f} bits of batch entropy, "
-            f"{mixing.full_shuffle_entropy:.1f} in a full shuffle): more chunks of {rows:,} rows "
-            "would be mixed."
-        )
-    if costly or mixes_poorly:
-        yield Advice("chunks", text, reading.convert(chunks=rows))
-
-
-def _of_memory(reading: Reading, measured: Measured) -> Iterator[Advice]:
-    """Yield advice to cache more chunks, or to mix fewer, if they are decoded more than once."""
-    decodings = reading.amplification / max(1.0, reading.crop_amplification)
-    if reading.order == "full shuffle" or reading.block_length < 2 or decodings < _MUCH:
-        return
-    text = (
-        f"Each chunk is decoded {decodings:.1f} times, because only {size(cache_share())} of "
-        "decoded chunks are cached. ooc.set_memory raises the limit"
-    )
-    # A half, because the next blocks are decoded while others are in use.
-    few = cache_share() // 2 // (reading.block_length * reading.row_bytes)
-    if few and reading.order == "block shuffle":
-        text += (
-            f"; shuffle=ooc.BlockShuffle(dataset.blocks, {few}) mixes so few blocks that they fit"
-        )
-    yield Advice("memory", f"{text}.")
 
 
 def _of_store(reading: Reading, measured: Measured) -> Iterator[Advice]:
@@ -259,24 +178,14 @@ def _of_store(reading: Reading, measured: Measured) -> Iterator[Advice]:
             )
 
 
-def _of_limits(reading: Reading, measured: Measured) -> Iterator[Advice]:
-    """Yield advice about the decoder and the disk, if one of them is the bottleneck."""
-    limits, codec = measured.limits, reading.storage.codec
-    decoder, disk = limits.get("decoder", inf), limits.get("disk", inf)
-    sequential = measured.rates.get("sequential", 0.0)
-    best = max(sequential, measured.rates.get("block shuffle", 0.0))
-    if codec != "none" and best >= _CLOSE * decoder:
+def _of_decoder(reading: Reading, measured: Measured) -> Iterator[Advice]:
+    """Yield advice about the decoder, if it is the bottleneck."""
+    codec, rates = reading.storage.codec, measured.rates
+    share = max(rates.get("sequential", 0.0), rates.get("block shuffle", 0.0)) / measured.decoder
+    if codec != "none" and share >= _CLOSE:
         yield Advice(
             "codec",
-            f"Decoding ({codec}) is the limit: {min(best / decoder, 1):.0%} of what it allows is "
-            "used. A faster codec (lz4, zstd) or more cores would help.",
+            f"Decoding ({codec}) is the limit: {min(share, 1):.0%} of what it allows is used. A "
+            "faster codec (lz4, zstd) or more cores would help.",
             reading.convert(codec="blosc-lz4" if "Zarr" in reading.storage.format else "lz4"),
         )
-    share = sequential / disk  # above 1 if bytes came from the page cache
-    if disk <= decoder and _CLOSE <= share <= 1:
-        text = f"The disk is the limit: sequential uses {share:.0%} of what it gives. "
-        if codec != "none":
-            yield Advice("disk", f"{text}A faster disk helps, or memory for the whole file.")
-        else:
-            text += "A faster disk helps, or compression, if the data compress well."
-            yield Advice("disk", text, reading.convert(codec="zstd"))

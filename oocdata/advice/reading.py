@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from oocdata.blocks import typical_length
-from oocdata.cost import amplification, chunk_bytes
+from oocdata.cost import amplification, cached_bytes, chunk_bytes
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.view import View
-from oocdata.engines.source import Storage
+from oocdata.engines.source import Storage, stored_sources
+from oocdata.memory import cache_share
 from oocdata.order import BlockShuffle, Sequential
 from oocdata.order.mixing import Mixing, mixing
 from oocdata.order.mixture import Mixture
@@ -30,13 +31,7 @@ _CHUNK_BYTES = 128 << 10
 
 
 def size(nbytes: float) -> str:
-    """Return a number of bytes as text, in binary units.
-
-    Examples
-    --------
-    >>> size(1536), size(120_000_000)
-    ('1.5 KiB', '114.4 MiB')
-    """
+    """Return a number of bytes as text, in binary units: ``'1.5 KiB'``."""
     if nbytes < 1024:
         return "1 byte" if nbytes == 1 else f"{nbytes:.0f} bytes"
     power = min(4, int(log2(nbytes)) // 10)
@@ -44,13 +39,7 @@ def size(nbytes: float) -> str:
 
 
 def as_typed(path: str) -> str:
-    """Return a path below the current folder as a user would type it.
-
-    Examples
-    --------
-    >>> as_typed(f"{os.getcwd()}/ds.npy"), as_typed("-x.npy")  # which would be an option
-    ('ds.npy', './-x.npy')
-    """
+    """Return a path below the current folder as a user would type it."""
     below = path.removeprefix(f"{os.getcwd()}{os.sep}")
     return f"./{below}" if below.startswith("-") else below
 
@@ -67,10 +56,9 @@ class Reading:
     row_bytes: int = 1  # of a stored row, counting only the bytes that elements use
     block_length: int = 1  # neighbouring elements that are decoded together
     amplification: float = 1.0  # bytes decoded per byte used
-    full_amplification: float = 1.0  # the same for a full shuffle
-    block_amplification: float = 1.0  # the same for shuffle=True; 1 if not a full shuffle
-    crop_amplification: float = 1.0  # bytes of chunks per byte of the elements cropped from them
-    chunks_per_row: int = 1  # chunks over which each row is divided
+    full_amplification: float = 1.0  # the same for a full shuffle; 1 if all chunks are cached
+    has_block_shuffle: bool = True  # whether shuffle=True mixes blocks of these elements
+    chunks_per_row: int = 1  # chunks that divide each row; 1 if elements are parts of rows
     chunk_rows: int = 1  # rows of which a chunk holds the whole or a piece
     mixing: Mixing | None = None  # None for sequential order
     span_bytes: int = 0  # span of an element in the file if it interleaves with others, else 0
@@ -88,12 +76,6 @@ class Reading:
 
         With `chunked`, `oocdata convert` chooses the chunks; without any argument it writes
         ``.npy``.
-
-        Examples
-        --------
-        >>> storage = Storage("HDF5", opened={"target": "sim.h5", "key": "/u"})
-        >>> Reading(storage=storage).convert(chunks=32)
-        'oocdata convert sim.h5 sim-new.h5 --key /u --chunks 32'
         """
         options = dict(self.storage.opened or {})
         target = options.pop("target", None)
@@ -129,7 +111,7 @@ def reading_of(loader: Loader) -> Reading:
     if axes is not None:
         is_sample_axis = np.isin(np.arange(len(is_sample_axis)), axes)
     lengths, spans = np.array(request.extent.lengths), np.array(request.extent.spans)
-    crop_amplification, chunks_per_row, chunk_rows, span_bytes = 1.0, 1, 1, 0
+    chunks_per_row, chunk_rows, span_bytes = 1, 1, 0
     if storage.strides is not None and is_sample_axis.any():
         strides = np.abs(storage.strides)
         reach = int(((spans - 1) * strides)[~is_sample_axis].sum())
@@ -138,11 +120,9 @@ def reading_of(loader: Loader) -> Reading:
     elif storage.strides is None and storage.chunks is not None:
         chunks, first = np.array(storage.chunks), request.origins[0]
         covered = np.maximum(1, (first + spans - 1) // chunks - first // chunks + 1)
-        chunks_per_row = int(covered[~is_sample_axis].prod())
+        is_whole = (lengths == request.source.shape)[~is_sample_axis].all()
+        chunks_per_row = int(covered[~is_sample_axis].prod()) if is_whole else 1
         chunk_rows = int(chunks[is_sample_axis].prod())
-        if request.extent.size:
-            decoded = np.minimum(covered * chunks, request.source.shape)
-            crop_amplification = float((decoded / lengths)[~is_sample_axis].prod())
     order_mixing, orders = None, [order]
     if isinstance(order, Mixture | Weighted):  # not comparable with a permutation of all elements
         orders = list(order.orders)
@@ -154,11 +134,13 @@ def reading_of(loader: Loader) -> Reading:
     shuffled = "full shuffle" if order_with_lanes(order) is None else "block shuffle"
     is_sequential = all(isinstance(each, Sequential) for each in orders)
     name = "sequential" if is_sequential else shuffled
-    full_amplification = block_amplification = 1.0
-    if loader.chunked and dataset.blocks.number(count) < count:
+    full_amplification, has_block_shuffle = 1.0, True
+    stored = stored_sources(dataset.sources())
+    decoded = sum(cached_bytes(source, source.storage()) for source in stored)
+    if loader.chunked and dataset.blocks.number(count) < count and decoded > cache_share():
         full_amplification = amplification(dataset.batches(loader.batch_size, shuffle="global"))
-        if name == "full shuffle":
-            block_amplification = amplification(dataset.batches(loader.batch_size, shuffle=True))
+        mixed = dataset.batches(loader.batch_size, shuffle=True).order
+        has_block_shuffle = order_with_lanes(mixed) is not None
     return Reading(
         storage=storage,
         axes=axes,
@@ -169,8 +151,7 @@ def reading_of(loader: Loader) -> Reading:
         block_length=typical_length(dataset.blocks, count),
         amplification=amplification(loader),
         full_amplification=full_amplification,
-        block_amplification=block_amplification,
-        crop_amplification=crop_amplification,
+        has_block_shuffle=has_block_shuffle,
         chunks_per_row=chunks_per_row,
         chunk_rows=chunk_rows,
         mixing=order_mixing,

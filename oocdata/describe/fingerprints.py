@@ -39,7 +39,7 @@ _MOST_TEXT = 2048
 _SHORT = 13
 """Characters of a digest; longer text is replaced by its digest."""
 
-_IRRELEVANT = ("shuffle", "reason", "workers", "num_shards", "index")
+_IRRELEVANT = ("reason", "workers", "num_shards", "index")
 """Fields of a loader that change no global batch."""
 
 _CONSTANTS = (bool, int, float, complex, str, bytes, tuple, np.ndarray, np.generic, FunctionType)

@@ -106,7 +106,7 @@ def test_json_has_everything_and_writes_nothing(folder: Path) -> None:
     assert found["picture"] is None
     assert found["rows"] == [[0], [39]]
     assert found["axes"][""] == {
-        "letters": "CHW", "sizes": [3, 8, 10], "names": ["channel", "y", "x"], "certain": True,
+        "letters": "CHW", "sizes": [3, 8, 10], "names": ["channel", "y", "x"],
         "reason": "by their lengths",
     }  # fmt: skip
     scale = found["scales"][0]

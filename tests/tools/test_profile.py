@@ -135,11 +135,13 @@ def rates(monkeypatch: pytest.MonkeyPatch, *given: float | None) -> None:
     monkeypatch.setattr(module, "_rates", lambda *_: (given, 0.0))
 
 
-def test_advice_where_the_model_waits(loader: Loader, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_advice_where_the_model_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.save(tmp_path / "f.npy", np.asfortranarray(np.zeros((600, 8, 8), "f4")))
+    loader = ooc.open(tmp_path / "f.npy").batches(32)
     rates(monkeypatch, 100.0, 1000.0, 0.9)
     found = loader.profile(lambda batch: None)
-    assert [one.kind for one in found.advice] == ["batch"]
-    assert "- Larger batches cost less" in str(found)
+    assert [one.kind for one in found.advice] == ["layout"]
+    assert "- The bytes of a row are not contiguous" in str(found)
     json.dumps(found.to_json(), allow_nan=False)
     rates(monkeypatch, 1000.0, 100.0, 0.05)
     assert loader.profile(lambda batch: None).advice == ()

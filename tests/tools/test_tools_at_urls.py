@@ -270,7 +270,7 @@ def test_the_link_is_the_limit_where_batches_wait_for_it(busy: float, is_limit: 
 
 def test_what_to_change_where_the_link_is_the_limit(server: RangeServer) -> None:
     def advised(loader: Loader, fetched: int) -> Any:
-        found = advise(reading_of(loader), Measured(model_waits=True, request_bytes=fetched))
+        found = advise(reading_of(loader), Measured(request_bytes=fetched))
         return next(one for one in found if one.kind == "link")
 
     chunked = ooc.open(f"{server.url}/a.h5", "gz").batches(16, shuffle=True)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.axes import Axes, axes_of
+from oocdata.axes import BY_LENGTHS, Axes, axes_of
 from oocdata.box import Ints
 from oocdata.cost import chunks_of
 from oocdata.datasets.dataset import Dataset, Draw
@@ -74,8 +74,8 @@ class Part:
             if len(shown) < length:
                 text = f"{len(shown):,} of {length:,} shown ({listed(shown)})"
                 notes.append(f"{self.axes.name(letter)}: {text}")
-        if not self.axes.certain:
-            letters = self.axes.letters
+        letters = self.axes.letters
+        if self.axes.reason == BY_LENGTHS and letters not in ("", "C", "W", "HW"):
             notes.append(f"the axes, {letters}, are a guess: set them with `layout`")
         return [f"{self.name}: {note}" if self.name else note for note in notes]
 

@@ -202,7 +202,7 @@ def profile(
     if fast and not (limited and found.verdict == "alone"):
         return found
     fetched = use.range_bytes if use is not None and limited else None
-    measured = Measured(map_share=mapped, model_waits=True, request_bytes=fetched)
+    measured = Measured(map_share=mapped, request_bytes=fetched)
     return replace(found, advice=advise(reading_of(loader), measured))
 
 
