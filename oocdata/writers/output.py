@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from numpy.typing import NDArray
@@ -20,28 +21,30 @@ from oocdata.writers.upload import Upload
 SAVE_BYTES = 256 << 20
 """Bytes of rows after which the array is synced, and the journal written."""
 
+_COUNTS = ("done", "placing")
+
 
 class Output:
     """An array under construction, which nobody else may write meanwhile.
 
     With `about`, texts that identify what is written, a journal says how many rows are safe on the
-    disk. A later output with an equal `about` goes on with these `done` rows; otherwise `anew` says
-    why an earlier array is not continued. Without texts (an empty `about`) none ever is. If another
-    process writes the array, this one `waits`, or raises `SourceError`.
+    disk, and a later output with an equal `about` continues after these `done` rows. Without texts
+    nothing is continued. If another process writes the array, this one `waits`, or raises
+    `SourceError`.
     """
 
     def __init__(
         self,
         target: Target,
         placement: Placement | Upload,
-        about: Mapping[str, str] | None = None,
+        about: Mapping[str, str],
         *,
         waits: bool = False,
     ) -> None:
-        self._target, self._placement, self._about = target, placement, about
+        self._target, self._placement, self._about = target, placement, dict(about)
         self._journal = os.path.join(placement.folder, "journal")
         self._unsaved, self._is_complete = 0, False
-        self.done, self.anew = 0, ""
+        self.done = 0
         self._storage: Storage | None = None
         self._lock = Lock(placement, waits=waits)
         try:
@@ -62,33 +65,19 @@ class Output:
         return self._placement.storage(self._target)
 
     def _resumed(self) -> Storage | None:
-        """Return the array of an earlier process, or None and set `anew`, if there was one."""
-        if self._about is None or not os.path.exists(self._journal):
+        """Return the array of an earlier process, or None if it can't be continued."""
+        if not self._about:
             return None
-        try:
+        # A missing or damaged journal, or a damaged array: the array is written from its beginning.
+        with suppress(SourceError, OSError, ValueError, KeyError, TypeError):
             with open(self._journal, encoding="utf-8") as file:
                 journal = json.load(file)
-            saved, done = journal["about"], as_count("done", journal["done"], at_least=0)
-            placing = as_count("placing", journal["placing"], at_least=0)
-            changed = [name for name, now in self._about.items() if saved.get(name) != now]
-        except (ValueError, KeyError, TypeError, AttributeError):
-            self.anew = "its journal is damaged"
-            return None
-        if not self._about:
-            self.anew = "changes of its source can't be detected"
-        elif changed:
-            self.anew = f"{changed[0]} has changed"
-        elif not done:
-            self.anew = "it had saved nothing yet"
-        elif placing not in (0, self._placement.inode):
-            # The result was exchanged with the old array, which is in the folder now.
-            self.anew = "its result is in place already"
-        else:
-            self.done = done
-            try:
+            done, placing = (as_count(name, journal[name], at_least=0) for name in _COUNTS)
+            # With another inode, the result was exchanged with the old array, which is here now.
+            is_here = placing in (0, self._placement.inode)
+            if journal["about"] == self._about and done and is_here:
+                self.done = done
                 return self._placement.storage(self._target, done=done)
-            except (SourceError, OSError, KeyError, ValueError) as error:
-                self.anew = f"its result is damaged ({error})"
         return None
 
     def write(self, first: int, rows: NDArray[Any]) -> None:
@@ -100,15 +89,15 @@ class Output:
 
     def save(self, done: int) -> None:
         """Flush the rows written so far to the disk, and note in the journal how many they are."""
-        if self._about is not None:
+        if self._about:
             self.storage.save()
             self.note(done)
         self._unsaved = 0
 
     def note(self, done: int, placing: int = 0) -> None:
         """Write to the journal how many rows are safe, and the inode of a result to be renamed."""
-        if self._about is not None:
-            node = {"about": dict(self._about), "done": done, "placing": placing}
+        if self._about:
+            node = {"about": self._about, "done": done, "placing": placing}
             write_json(self._journal, node)
         self.done = done
 

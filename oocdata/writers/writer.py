@@ -38,7 +38,7 @@ class Writer:
         self._rows = 0
         self._open = True
         self._process = os.getpid()
-        self._output = Output(target, Placement.of(path, target.key, target.format, overwrite))
+        self._output = Output(target, Placement.of(path, target.key, target.format, overwrite), {})
         # Whole rows are written, even if a unit is only a part of a row.
         unit_rows = target.unit[0]
         units = max(1, _BLOCK_BYTES // max(1, unit_rows * target.row_bytes))

@@ -42,7 +42,6 @@ class Conversion(Report):
     stored_bytes: int  #: of the result, on disk
     seconds: float
     resumed: bool  #: whether it continued an earlier run
-    anew: str  #: why an earlier run was not continued; empty if there was none
     verified: bool  #: whether result and source were compared bit by bit
 
     def __str__(self) -> str:
@@ -58,7 +57,6 @@ class Conversion(Report):
         verified = "result and source were read again: every bit is the same"
         fields = {
             "resumed": "continued an earlier run" * self.resumed,
-            "restarted": self.anew and f"an earlier run was not continued: {self.anew}",
             "done": done,
             "verified": verified * self.verified,
         }
@@ -182,7 +180,7 @@ def carry_out(plan: Plan, *, progress: bool = False) -> Conversion:
                     f"The part that is done is kept {where}; the same command continues there."
                 )
             raise
-    return Conversion(plan, stored, perf_counter() - began, resumed, output.anew, plan.verify)
+    return Conversion(plan, stored, perf_counter() - began, resumed, plan.verify)
 
 
 def _blocks(
