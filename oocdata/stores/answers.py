@@ -18,12 +18,11 @@ _STATUS = re.compile(r"status code: ((\d{3})[ \w-]*)")
 _TEMPORARY = re.compile("408|429|5(?!01|05)")
 """Beginnings of the statuses of answers that may differ next time."""
 
-_REDIRECT = re.compile("kind: Redirect|BareRedirect|status code: 30[1278]")
 _NO_RANGES = re.compile("RangeNotSupported|source: NotPartial")
 _PERMANENT = re.compile(
     "dns error|failed to lookup|kind: Builder|Generic LocalFileSystem error|InvalidCertificate"
-    rf"|source: (Header|NoContentRange|ParseContentRange)\b|{_REDIRECT.pattern}"
-    f"|{_NO_RANGES.pattern}"
+    r"|source: (Header|NoContentRange|ParseContentRange)\b|kind: Redirect|BareRedirect"
+    rf"|status code: 30[1278]|{_NO_RANGES.pattern}"
 )
 _NOT_A_FOLDER = "kind: NotADirectory"
 _ADDRESS = re.compile(r"\S+://\S+")
@@ -75,34 +74,20 @@ _MESSAGES = {
         "web server needs a login, open the file through a store that has it: "
         "ooc.open(name, store=…)."
     ),
-    _NO_RANGES.pattern: (
+    f"{_NO_RANGES.pattern}|status code: 416": (
         "the server must answer requests for parts of a file; it sends the whole file "
         "whatever is asked for, or the file is empty. Download the file, or use another server."
     ),
     "^TimeoutError": (
         "the server must answer; several requests had no answer in time. Is it reachable?"
     ),
-    "^IncompleteAnswerError": (
-        "the server must send the bytes that are asked for as they are; {text}. Does it "
-        "compress what it sends (Content-Encoding)? Have it not do so."
-    ),
     r"InvalidCertificate\(\s*(\w+)": (
         "the server's certificate must be one that this machine trusts; the client says: {0}. "
         "For an authority of your own set SSL_CERT_FILE to its certificate."
     ),
-    "status code: 416": (
-        "the object must have the bytes that are asked for; it is empty, or was cut short."
-    ),
-    _REDIRECT.pattern: (
-        "the server must send the object; it answered with a redirect that can't be followed. "
-        "Give the address that it leads to; for S3, set AWS_REGION to the region of the bucket."
-    ),
-    rf"status code: (?:{_TEMPORARY.pattern})": (
-        "the server must send the object; it answered {status}. Try again later."
-    ),
     "status code": (
         "the server must send the object; it answered {status}. Is this the address of the file "
-        "itself, and not of a page or a service?"
+        "itself, and not of a page or a service? For S3, is AWS_REGION that of the bucket?"
     ),
     "": (
         "the store must send the object; the client says: {text}. Is the address right, and the "

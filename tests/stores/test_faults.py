@@ -151,8 +151,8 @@ async def circle(exchange: Exchange) -> Answer:
 
 
 REFUSALS = [
-    (Refuse(302), r"answered with a redirect that can't be followed\. Give the address"),
-    (circle, r"answered with a redirect that can't be followed\. Give the address"),
+    (Refuse(302), "redirect"),
+    (circle, "redirect"),
     (Refuse(405), r"answered 405 \(Method Not Allowed\)\. Is this the address of the file itself"),
     (Refuse(412), r"answered 412 \(Precondition Failed\)\. Is this the address of the file itself"),
     (Refuse(501), r"answered 501 \(Not Implemented\)\. Is this the address of the file itself"),
@@ -273,7 +273,7 @@ def test_what_stays_is_told_at_once(proxy: FaultProxy, kind: str, name: str) -> 
 def test_a_server_that_stays_busy(proxy: FaultProxy, kind: str) -> None:
     view = opened(proxy, kind)
     proxy.plan = lambda number, record: Refuse(503)
-    with pytest.raises(SourceError, match=r"503.*again later") as caught:
+    with pytest.raises(SourceError, match="503") as caught:
         view.take([3])
     assert 3 in caught.value.rows
 
