@@ -269,8 +269,8 @@ def _of_limits(reading: Reading, measured: Measured) -> Iterator[Advice]:
         yield Advice(
             "codec",
             f"Decoding ({codec}) is the limit: {min(best / decoder, 1):.0%} of what it allows is "
-            "used. A faster codec (lz4, zstd) or more cores would help.",
-            reading.convert(codec="blosc-lz4" if "Zarr" in reading.storage.format else "lz4"),
+            "used. A faster codec, none at all, or more cores would help.",
+            reading.convert(codec="blosc-lz4" if "Zarr" in reading.storage.format else "none"),
         )
     share = sequential / disk  # above 1 if bytes came from the page cache
     if disk <= decoder and _CLOSE <= share <= 1:
@@ -279,4 +279,4 @@ def _of_limits(reading: Reading, measured: Measured) -> Iterator[Advice]:
             yield Advice("disk", f"{text}A faster disk helps, or memory for the whole file.")
         else:
             text += "A faster disk helps, or compression, if the data compress well."
-            yield Advice("disk", text, reading.convert(codec="zstd"))
+            yield Advice("disk", text, reading.convert(codec="gzip"))

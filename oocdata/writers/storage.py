@@ -54,9 +54,9 @@ def open_storage(target: Target, path: str, *, done: int = 0) -> Storage:
 
             return ZarrStorage(target, path, done=done)
         if target.format == "hdf5":
-            from oocdata.writers.hdf5 import open_hdf5_storage
+            from oocdata.writers.hdf5 import Hdf5Storage
 
-            return open_hdf5_storage(target, path, done=done)
+            return Hdf5Storage(target, path, done=done)
         return FlatStorage(target, path, done=done)
 
 
@@ -97,9 +97,9 @@ def pad_chunk(target: Target, values: NDArray[Any]) -> NDArray[Any]:
 
 
 class FlatStorage:
-    """A file of contiguous rows: ``.npy``, or HDF5 of which the first row is at byte `offset`.
+    """A ``.npy`` file.
 
-    The ``.npy`` header is NumPy's (``numpy.lib.format``, NEP 1). NumPy leaves room in it for any
+    The header is NumPy's (``numpy.lib.format``, NEP 1). NumPy leaves room in it for any
     number of rows, so it can be written before the rows are counted.
 
     Examples
@@ -115,13 +115,11 @@ class FlatStorage:
            [3, 4, 5]], dtype=int16)
     """
 
-    def __init__(
-        self, target: Target, path: str, *, offset: int | None = None, done: int = 0
-    ) -> None:
+    def __init__(self, target: Target, path: str, *, done: int = 0) -> None:
         self._target, self._path = target, path
-        header = self._header(target.shape[0]) if offset is None else b""
-        self._offset = len(header) if offset is None else offset
-        if header and not done:
+        header = self._header(target.shape[0])
+        self._offset = len(header)
+        if not done:
             with open(path, "wb") as file:
                 file.write(header)
         self._file = FileIO(path, "r+")
@@ -154,10 +152,9 @@ class FlatStorage:
     def close(self, rows: int) -> None:
         """Set the length of the file to so many rows, and write their number to its header."""
         try:
-            if self._target.format == "npy":
-                with write_errors(self._path):
-                    self._file.truncate(self._offset + rows * self._target.row_bytes)
-                    os.pwrite(self._file.fileno(), self._header(rows), 0)
+            with write_errors(self._path):
+                self._file.truncate(self._offset + rows * self._target.row_bytes)
+                os.pwrite(self._file.fileno(), self._header(rows), 0)
             self.save()
         finally:
             self.abandon()

@@ -134,33 +134,29 @@ _MANY_ROWS = 1 << 62
 def with_chunks(
     target: Target,
     chunks: int | Sequence[int] | None,
-    shards: int | Sequence[int] | None,
     *,
     chunk_bytes: int = LARGEST,
     shard_bytes: int = SHARD_BYTES,
 ) -> Target:
-    """Return the target with the requested chunks and shards, or with the best for whole rows.
+    """Return the target with the requested chunks, or the best ones for whole rows, in shards.
 
     Examples
     --------
     >>> import numpy as np
     >>> target = Target(format="zarr", key=None, shape=(1000, 64, 64), dtype=np.dtype("f4"))
-    >>> target = with_chunks(target, None, None)
+    >>> target = with_chunks(target, None)
     >>> target.chunks, target.shards
     ((16, 64, 64), (1008, 64, 64))
     """
     kind, element, itemsize = target.format, target.element, target.dtype.itemsize
-    if kind == "npy" and (chunks is not None or shards):
-        raise ArgumentError("`chunks` and `shards` must be left out for .npy, which has none.")
-    if kind == "hdf5" and shards:
-        raise ArgumentError("`shards` must be left out for HDF5, whose chunks are in one file.")
-    contiguous = kind == "hdf5" and target.codec == NONE and chunks is None and not target.growing
-    if kind == "npy" or contiguous:
+    if kind == "npy":
+        if chunks is not None:
+            raise ArgumentError("`chunks` must be left out for .npy, which has none.")
         return target
     if chunks is None:
         requested = default_chunks(target.shape, itemsize, largest=chunk_bytes)
     else:
-        requested = _full_shape("chunks", chunks, element)
+        requested = _full_shape(chunks, element)
     longest = (_MANY_ROWS if target.growing else target.shape[0], *element)
     chunk = tuple(max(1, min(pair)) for pair in zip(requested, longest, strict=True))
     if prod(chunk) * itemsize >= 1 << 31:
@@ -168,25 +164,10 @@ def with_chunks(
             f"a chunk must be smaller than 2 GiB; got {chunk} of {target.dtype}. Give fewer rows, "
             "or a length for each axis."
         )
-    if kind == "hdf5" or shards == 0:
+    if kind == "hdf5":
         return replace(target, chunks=chunk)
-    if shards is None:
-        shard = _default_shards(chunk, longest, itemsize, shard_bytes)
-    else:
-        whole_chunks = [-(-n // c) * c for n, c in zip(element, chunk[1:], strict=True)]
-        shard = _full_shape("shards", shards, whole_chunks)
-        if chunks is not None:
-            # Along an axis where the requested chunk was cut to the array, a shard is one chunk.
-            lengths = zip(shard, chunk, requested, strict=True)
-            shard = tuple(
-                cut if cut < whole and length % whole == 0 else length
-                for length, cut, whole in lengths
-            )
-    if any(length % step for length, step in zip(shard, chunk, strict=True)):
-        raise ArgumentError(
-            f"`shards` must hold whole chunks of {chunk} along each axis; got {shard}."
-        )
-    return replace(target, chunks=chunk, shards=shard)
+    shard = _shards(chunk, longest, itemsize, shard_bytes)
+    return replace(target, chunks=chunk, shards=shard if shard != chunk else None)
 
 
 def default_chunks(
@@ -214,16 +195,16 @@ def default_chunks(
     return (rows, *element)
 
 
-def _default_shards(
+def _shards(
     chunks: Sequence[int], shape: Sequence[int], itemsize: int, nbytes: int = SHARD_BYTES
 ) -> tuple[int, ...]:
     """Return the shape of shards of whole chunks: as many whole rows as fit, or parts of rows.
 
     Examples
     --------
-    >>> _default_shards((20_000, 16), (20_000, 4096), 4)
+    >>> _shards((20_000, 16), (20_000, 4096), 4)
     (20000, 416)
-    >>> _default_shards((4, 3, 50, 50), (20_000, 3, 50, 50), 8)
+    >>> _shards((4, 3, 50, 50), (20_000, 3, 50, 50), 8)
     (556, 3, 50, 50)
     """
     shard, count = list(chunks), 1
@@ -235,21 +216,21 @@ def _default_shards(
     return tuple(shard)
 
 
-def _full_shape(name: str, lengths: int | Sequence[int], element: Sequence[int]) -> tuple[int, ...]:
+def _full_shape(lengths: int | Sequence[int], element: Sequence[int]) -> tuple[int, ...]:
     """Return the shape of a chunk, given its rows or its length along each axis.
 
     Examples
     --------
-    >>> _full_shape("chunks", 32, (3, 50, 50)), _full_shape("chunks", (32, 1, 50, 50), (3, 50, 50))
+    >>> _full_shape(32, (3, 50, 50)), _full_shape((32, 1, 50, 50), (3, 50, 50))
     ((32, 3, 50, 50), (32, 1, 50, 50))
     """
     counts = lengths if isinstance(lengths, Sequence) else (lengths,)
-    shape = tuple(as_count(name, length) for length in counts)
+    shape = tuple(as_count("chunks", length) for length in counts)
     if len(shape) == 1:
         return (*shape, *(max(1, length) for length in element))
     if len(shape) != 1 + len(element):
         raise ArgumentError(
-            f"`{name}` must be a number of rows, or a length for each of the "
+            f"`chunks` must be a number of rows, or a length for each of the "
             f"{1 + len(element)} axes; got {tuple(counts)}."
         )
     return shape

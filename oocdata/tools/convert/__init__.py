@@ -75,7 +75,6 @@ def convert(
     key: str | None = None,
     to_key: str | None = None,
     chunks: int | Sequence[int] | None = None,
-    shards: int | Sequence[int] | None = None,
     codec: str | None = None,
     verify: bool = False,
     overwrite: bool = False,
@@ -104,7 +103,7 @@ def convert(
         The array's name in an HDF5 file or Zarr group. By default, in HDF5 the name in the source
         or ``"/data"``; in Zarr, an array without a group. A file or group is written whole, with
         one array, and one that holds more is never replaced.
-    chunks, shards, codec
+    chunks, codec
         As for `oocdata.create`.
     verify : bool
         Read the result and the source again, and compare every bit.
@@ -150,7 +149,6 @@ def convert(
         as_path("destination", destination, allows_url=True),
         to_key=to_key,
         chunks=chunks,
-        shards=shards,
         codec=codec,
         verify=as_flag("verify", verify),
         overwrite=as_flag("overwrite", overwrite),
