@@ -62,6 +62,13 @@ class AnswerBudget:
         The largest value of `held` since the process began.
     """
 
+    #: Start fetching an answer, for which room was granted.
+    begin: Callable[[Request[Any]], None]
+    #: Call a function in the loop, soon.
+    call: Callable[[Callable[[], None]], None]
+    #: Raise `SourceError` if no answer can come any more.
+    check: Callable[[], None]
+
     def __init__(self) -> None:
         self.held = self.most_held = 0
         #: All requests, also those that did not come to the loop yet.
@@ -72,18 +79,6 @@ class AnswerBudget:
         #: Answers that were read to the end, the first one first.
         self._read: dict[Request[Any], None] = {}
         self._lock = fork_safe(threading.Lock())
-
-    def begin(self, request: Request[Any]) -> None:
-        """Start fetching an answer, for which room was granted."""
-        raise NotImplementedError
-
-    def call(self, work: Callable[[], None]) -> None:
-        """Call a function in the loop, soon."""
-        raise NotImplementedError
-
-    def check(self) -> None:
-        """Raise `SourceError` if no answer can come any more."""
-        raise NotImplementedError
 
     def enter(self, requests: Iterable[Request[Any]], *, at_once: bool) -> None:
         """Queue requests until there is room; `at_once` if their answers are read next."""

@@ -24,7 +24,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
 
-from oocdata.errors import MissingFileError, SourceError, needed
+from oocdata.errors import MissingFileError, SourceError
 from oocdata.stores.address import obstore
 from oocdata.stores.answers import (
     CHANGED,
@@ -81,11 +81,7 @@ class Link(AnswerBudget):
         self.traffic = Traffic()
         self._process = os.getpid()
         self._ending_until = 0.0
-        with needed("files at URLs need uvloop", "oocdata[stores]"):
-            import uvloop
-        # It takes a quarter less of the link's processor time than asyncio's own loop: epochs of
-        # Zarr chunks behind 100 ms take 1 / 1.08 of the time.
-        self._loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+        self._loop = asyncio.new_event_loop()
         self.interrupts = Interrupts(self._loop, self._interrupt)
         self._may_begin = asyncio.Semaphore(REQUESTS)
         self._in_flight = 0
