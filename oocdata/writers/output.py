@@ -15,7 +15,6 @@ from oocdata.index import as_count
 from oocdata.writers.disk import Lock, write_json
 from oocdata.writers.placement import Placement
 from oocdata.writers.storage import Storage
-from oocdata.writers.target import Target
 from oocdata.writers.upload import Upload
 
 SAVE_BYTES = 256 << 20
@@ -27,6 +26,7 @@ _COUNTS = ("done", "placing")
 class Output:
     """An array under construction, which nobody else may write meanwhile.
 
+    `open_storage` creates its `Storage`, or with ``done=`` resumes it.
     With `about`, texts that identify what is written, a journal says how many rows are safe on the
     disk, and a later output with an equal `about` continues after these `done` rows. Without texts
     nothing is continued. If another process writes the array, this one `waits`, or raises
@@ -35,13 +35,13 @@ class Output:
 
     def __init__(
         self,
-        target: Target,
+        open_storage: Callable[..., Storage],
         placement: Placement | Upload,
         about: Mapping[str, str],
         *,
         waits: bool = False,
     ) -> None:
-        self._target, self._placement, self._about = target, placement, dict(about)
+        self._open, self._placement, self._about = open_storage, placement, dict(about)
         self._journal = os.path.join(placement.folder, "journal")
         self._unsaved, self._is_complete = 0, False
         self.done = 0
@@ -62,7 +62,7 @@ class Output:
     def _begun(self) -> Storage:
         self.done = 0
         self._placement.begin()
-        return self._placement.storage(self._target)
+        return self._open()
 
     def _resumed(self) -> Storage | None:
         """Return the array of an earlier process, or None if it can't be continued."""
@@ -77,15 +77,15 @@ class Output:
             is_here = placing in (0, self._placement.inode)
             if journal["about"] == self._about and done and is_here:
                 self.done = done
-                return self._placement.storage(self._target, done=done)
+                return self._open(done=done)
         return None
 
-    def write(self, first: int, rows: NDArray[Any]) -> None:
+    def write(self, first: int, *arrays: NDArray[Any]) -> None:
         """Write rows from row `first` on, after all earlier rows; see `Storage.write`."""
-        self.storage.write(first, rows)
-        self._unsaved += rows.nbytes
+        self.storage.write(first, *arrays)
+        self._unsaved += sum(rows.nbytes for rows in arrays)
         if self._unsaved >= SAVE_BYTES:
-            self.save(first + len(rows))
+            self.save(first + len(arrays[0]))
 
     def save(self, done: int) -> None:
         """Flush the rows written so far to the disk, and note in the journal how many they are."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from io import BytesIO, FileIO
 from itertools import product
 from typing import Any, Protocol, TypeAlias
@@ -23,10 +23,12 @@ Place: TypeAlias = tuple[int, ...]
 class Storage(Protocol):
     """An array under construction. Rows come in any order, and may be written twice."""
 
-    def write(self, first: int, values: NDArray[Any]) -> None:
-        """Write rows from row `first` on, in whole units of the target but for the last rows.
+    @property
+    def write(self) -> Callable[..., None]:
+        """Write rows from row `first` on: ``write(first, rows)``.
 
-        The values have the target's dtype, and are not used after the call returns.
+        They are whole units of the target but for the last rows, have the target's dtype, and are
+        not used after the call returns. A storage of several arrays takes rows of each.
         """
         ...
 

@@ -97,7 +97,7 @@ def test_clear(folder: Path) -> None:
 
 def test_a_dataset_being_written_is_not_deleted(folder: Path) -> None:
     (path,) = (path.parent for path in folder.glob("*/0.npy"))
-    with closing(Lock(Placement(str(path / "1.npy"), None, "npy", False))):
+    with closing(Lock(Placement(str(path), None, "npy", False))):
         found = run("kept", "--clear")
     assert found.exit_code == 3
     assert f"left {path}: a process is writing it" in " ".join(words(found.output))

@@ -159,7 +159,7 @@ def convert(
 def carry_out(plan: Plan, *, progress: bool = False) -> Conversion:
     """Run the planned conversion; raise the errors of `oocdata.convert`."""
     began, placement = perf_counter(), plan.placement
-    with closing(Output(plan.target, placement, plan.about)) as output:
+    with closing(Output(partial(placement.storage, plan.target), placement, plan.about)) as output:
         resumed, row = bool(output.done), output.done
         try:
             label = "writing" if progress else ""
