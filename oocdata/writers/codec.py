@@ -1,7 +1,4 @@
-"""Define what each format holds: codecs and attributes.
-
-The codecs release the GIL, and do not take HDF5's lock: chunks are compressed in several threads.
-"""
+"""Define what each format holds: codecs and attributes."""
 
 from __future__ import annotations
 
@@ -14,10 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from oocdata.errors import ArgumentError
-from oocdata.formats.codecs import codecs
 
 Format: TypeAlias = Literal["npy", "hdf5", "zarr"]
 
@@ -79,31 +74,6 @@ def as_codec(name: str | None, target: Format) -> Codec:
             f"`codec` must be one of {NAMES[target]}'s: {', '.join(known)}; got {name!r}."
         )
     return known[name]
-
-
-def compress(codec: Codec, raw: NDArray[np.uint8], itemsize: int) -> Any:
-    """Return compressed bytes; Blosc also shuffles elements of `itemsize` bytes.
-
-    Examples
-    --------
-    >>> import zlib
-    >>> zlib.decompress(compress(Codec("gzip", 1), np.full(3, 65, np.uint8), 1))
-    b'AAA'
-    """
-    library = codecs()
-    if codec.name.startswith("blosc"):
-        # For an array, Blosc uses the size of its elements, and ignores `typesize`.
-        return library.blosc_encode(
-            raw.view(f"V{itemsize}"),
-            level=codec.level,
-            compressor=codec.name.removeprefix("blosc-"),
-            shuffle=int(codec.shuffled),
-            typesize=itemsize,
-            numthreads=1,
-        )
-    if codec.name == "gzip":
-        return library.deflate_encode(raw, level=codec.level)
-    return library.zstd_encode(raw, level=codec.level)
 
 
 _RESERVED = ("DIMENSION_LABELS", "DIMENSION_LIST", "REFERENCE_LIST")

@@ -20,9 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.errors import SourceError
+from oocdata.formats.codecs import codecs
 from oocdata.formats.hdf5.file import hdf5_library
 from oocdata.threads import Threads, cores, in_order
-from oocdata.writers.codec import NONE, Codec, compress
+from oocdata.writers.codec import NONE, Codec
 from oocdata.writers.disk import write_errors
 from oocdata.writers.storage import Place, pad_chunk, units_of
 from oocdata.writers.target import Target
@@ -64,7 +65,7 @@ def encode_chunk(codec: Codec, chunk: NDArray[Any]) -> tuple[Any, int]:
     is_shuffled = codec.shuffled and chunk.itemsize > 1
     if is_shuffled:
         raw = np.ascontiguousarray(raw.reshape(-1, chunk.itemsize).T).reshape(-1)
-    encoded = compress(codec, raw, chunk.itemsize)
+    encoded = codecs().deflate_encode(raw, level=codec.level)
     return (encoded, 0) if len(encoded) < len(raw) else (raw, 1 << is_shuffled)
 
 

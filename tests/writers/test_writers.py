@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from oocdata.errors import ArgumentError, MissingFileError, SourceError
 from oocdata.formats.hdf5.decode import DEFLATE, SHUFFLE
 from oocdata.writers import disk as disk_module
-from oocdata.writers.codec import Codec, as_codec, compress
+from oocdata.writers.codec import Codec, as_codec
 from oocdata.writers.disk import PARTIAL, Lock
 from oocdata.writers.hdf5 import encode_chunk
 from oocdata.writers.placement import Placement
@@ -183,15 +183,6 @@ def test_zarr_chunks_of_the_fill_value_are_there(tmp_path: Path) -> None:
                     shards=(4, 2), codec=Codec("zstd", 1))  # fmt: skip
     write(target, str(tmp_path / "a.zarr"), np.zeros((8, 2), "f4"), 4)
     assert not np.asarray(ooc.open(tmp_path / "a.zarr")).any()  # missing="error"
-
-
-def test_blosc_shuffles_whole_elements() -> None:
-    for dtype in DTYPES:
-        chunk = np.zeros(1000, dtype)
-        raw = chunk.reshape(-1).view(np.uint8)
-        data = compress(as_codec("blosc-zstd", "zarr"), raw, chunk.itemsize)
-        header = bytes(data)[:16]  # Blosc 1 chunk format: the fourth byte
-        assert header[3] == chunk.itemsize
 
 
 def test_random_bytes_are_stored_as_they_are() -> None:
