@@ -50,14 +50,7 @@ def obstore() -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Address of an object: a store, and a name in it.
-
-    Examples
-    --------
-    >>> address = Address.of("https://host/data/a%20b.npy")
-    >>> address.name, address.url, (address / "c").url
-    ('data/a b.npy', 'https://host/data/a%20b.npy', 'https://host/data/a%20b.npy/c')
-    """
+    """Address of an object: a store, and a name in it."""
 
     root: str  #: the store: ``"s3://bucket"``, ``"https://host:8000"``
     name: str  #: the object's name in the store, not quoted; empty for the whole store

@@ -1,10 +1,9 @@
 """Bound the bytes of answers in memory: those in flight, and those not yet read to the end.
 
-Room is granted in the order of the requests, first to those that a reader waits for. An answer that
-was read to the end stays until another request needs its room. For a request that a reader waits
-for, answers that no reader waits for are given up too, the last one first: they are read from the
-cache folder, or fetched again. So the bound holds, except for a single answer that is larger.
-Requests in flight are not given up: an answer that nobody waits for is not in the folder yet.
+Room is granted in the order of the requests, first to those that a reader waits for. For these,
+answers that no reader waits for are given up, the last one first: they are read from the cache
+folder, or fetched again. So the bound holds, except for a single answer that is larger. Requests in
+flight are not given up, as their answers are not in the folder yet.
 """
 
 from __future__ import annotations
@@ -51,15 +50,9 @@ class Request(Generic[Result]):
 class AnswerBudget:
     """The byte budget for answers, and the requests that wait for room in it.
 
-    Methods must be called in the loop of the link, except `requested`, `take`, `read` and
-    `has_room`.
-
-    Attributes
-    ----------
-    held : int
-        Bytes of answers that are in flight or were not dropped yet.
-    most_held : int
-        The largest value of `held` since the process began.
+    `held` counts the bytes of answers that are in flight or were not dropped yet, and `most_held`
+    is its largest value so far. Methods must be called in the loop of the link, except `requested`,
+    `take`, `read` and `has_room`.
     """
 
     #: Start fetching an answer, for which room was granted.

@@ -1,17 +1,14 @@
 """Keep fetched bytes in a cache folder, within a size limit, for all processes and runs.
 
-An object that is read in parts has a file of its fetched parts (`oocdata.stores.entry`); one that
-is read whole has a file of all its bytes (`oocdata.stores.blob`). The name of a file is a digest of
-the object's name, version and size. So there is no index that could be wrong, and no lock between
-processes: the folder holds what its files hold. Its file system must allow holes in files.
+A file is named by a digest of its object's name, version and size, so there is neither an index
+that could be wrong nor a lock between processes. Objects that are read in parts are files of
+`oocdata.stores.entry`, which need a file system that allows holes; whole objects, of
+`oocdata.stores.blob`.
 
-A process measures the folder after it wrote a sixteenth of the limit, and deletes the files that
-were used longest ago until there is room for as much again, but none that was used in the last
-minutes. If that makes no room, fetched bytes are not written: so a part of what exceeds the limit
-stays, instead of all of it being fetched again and again. One process stays within the limit, and
-each further one that writes at the same time may exceed it by a sixteenth. A process that has a
-deleted file open reads on. The space comes free when it is closed: at once in the process that
-deleted it, in others when they next measure the folder.
+A process measures the folder after it wrote a sixteenth of the limit, and deletes the files used
+longest ago, but none of the last minutes. If that makes no room, fetched bytes are not written: a
+part of what exceeds the limit stays, instead of all of it being fetched again and again. Each
+further process that writes at the same time may exceed the limit by a sixteenth.
 """
 
 from __future__ import annotations
@@ -55,33 +52,9 @@ _FULL_SECONDS = 10.0
 
 
 class CacheFolder:
-    """A folder of fetched bytes; safe to use after a fork.
+    """A folder of fetched bytes, created if it does not exist; safe to use after a fork.
 
-    Parameters
-    ----------
-    path : path
-        Created if it does not exist.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If the folder can't be created, or ``OOCDATA_CACHE_BYTES`` is no number.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> import numpy as np
-    >>> with tempfile.TemporaryDirectory() as path:
-    ...     folder = CacheFolder(path)
-    ...     entry = folder.entry("s3://bucket/a.npy", '"etag"', 10_000)
-    ...     entry.write(0, bytes(range(256)) * 32)
-    ...     out = np.zeros(3, np.uint8)
-    ...     entry.read_into(memoryview(out), 4100)
-    ...     folder.nbytes
-    True
-    12288
-    >>> out.tolist()
-    [4, 5, 6]
+    Raise `ArgumentError` if it can't be created, or ``OOCDATA_CACHE_BYTES`` is no number.
     """
 
     page = 4096

@@ -280,13 +280,7 @@ _creation_lock = fork_safe(threading.Lock())
 
 
 def link() -> Link:
-    """Return the link of the process, made on first use.
-
-    Examples
-    --------
-    >>> link().traffic.nbytes >= 0
-    True
-    """
+    """Return the link of the process, made on first use."""
     global _link
     if _link is None:
         with _creation_lock:

@@ -230,17 +230,7 @@ class WrittenCache:
 
 
 def written_caches(folder: str | os.PathLike[str]) -> list[WrittenCache]:
-    """Return the caches of datasets in a folder, the most recently used first.
-
-    Examples
-    --------
-    >>> import tempfile, oocdata as ooc
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = ooc.open(np.arange(6.0)).map(np.sqrt).cache(folder)
-    ...     (found,) = written_caches(folder)
-    ...     found.made_of, found.delete(), written_caches(folder)
-    ('<Map of sqrt over <View: 6 rows of () float64>>', True, [])
-    """
+    """Return the caches of datasets in a folder, the most recently used first."""
     found = []
     own = os.path.join(escape(os.path.abspath(folder)), "[0-9a-f]" * 32)
     for below in ("", f"{PARTIAL}/result.npy"):

@@ -55,17 +55,7 @@ _CODECS: dict[Format, tuple[Codec, ...]] = {
 
 
 def as_codec(name: str | None, target: Format) -> Codec:
-    """Return a format's codec of this name, or its default; raise if the format has none such.
-
-    Examples
-    --------
-    >>> as_codec("gzip", "hdf5")
-    Codec(name='gzip', level=1, shuffled=True)
-    >>> as_codec("lz4", "zarr")
-    Traceback (most recent call last):
-    oocdata.errors.ArgumentError: `codec` must be one of Zarr's: blosc-zstd, blosc-lz4, zstd, gzip,
-    none; got 'lz4'.
-    """
+    """Return a format's codec of this name, or its default; raise if the format has none such."""
     known = {codec.name: codec for codec in _CODECS[target]}
     if name is None:
         return _CODECS[target][0]
@@ -84,11 +74,6 @@ def encode_attribute(name: str, value: Any, target: Format) -> Any:
     """Return the value of an attribute as a format holds it; None if it can't.
 
     In Zarr, NaN and infinities are text.
-
-    Examples
-    --------
-    >>> encode_attribute("range", np.arange(3), "zarr"), encode_attribute("units", "K", "npy")
-    ([0, 1, 2], None)
     """
     if value is None or target == "npy":
         return None

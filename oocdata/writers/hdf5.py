@@ -2,12 +2,9 @@
 
 A process that is killed while HDF5 writes its own metadata leaves an unreadable file. So the
 metadata stays in memory (``H5Fset_mdc_config``, evictions disabled) until a save, which closes the
-file. A marker file exists during the save, so that a later process knows whether it was
-interrupted. Between saves only chunks are written, after all bytes that the file refers to. The
-metadata in memory grows with the number of chunks, so there is a save after so many of them.
-
-HDF5's filters are applied here, without its global lock, which would let only one thread encode at
-a time. A chunk passes through them in order (HDF5 File Format Specification, III.C and IV.A.2.l).
+file; a marker file exists meanwhile. Between saves only chunks are written, after all bytes that
+the file refers to. HDF5's filters are applied here, without its lock, which would let only one
+thread encode at a time, in order (HDF5 File Format Specification, III.C and IV.A.2.l).
 """
 
 from __future__ import annotations

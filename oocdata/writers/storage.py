@@ -68,11 +68,6 @@ def units_of(
     """Yield the grid position of each chunk or shard of shape `unit` that rows fill, and its part.
 
     Row `first` begins a unit; the last units may be incomplete.
-
-    Examples
-    --------
-    >>> [(place, part.tolist()) for place, part in units_of(8, np.arange(6), (4,))]
-    [((2,), [0, 1, 2, 3]), ((3,), [4, 5])]
     """
     starts = [range(0, length, step) for length, step in zip(values.shape, unit, strict=True)]
     before = first // unit[0]
@@ -83,14 +78,7 @@ def units_of(
 
 
 def pad_chunk(target: Target, values: NDArray[Any]) -> NDArray[Any]:
-    """Return a whole C-contiguous chunk, with fill values beyond the end of the array.
-
-    Examples
-    --------
-    >>> target = Target(format="zarr", key=None, shape=(3,), dtype=np.dtype("i2"), chunks=(4,))
-    >>> pad_chunk(target, np.array([1, 2], "i2"))
-    array([1, 2, 0, 0], dtype=int16)
-    """
+    """Return a whole C-contiguous chunk, with fill values beyond the end of the array."""
     if values.shape == target.chunks:
         return np.ascontiguousarray(values)
     chunk = np.full(target.chunks or (), target.fill_value or 0, target.dtype)
@@ -103,18 +91,6 @@ class FlatStorage:
 
     The header is NumPy's (``numpy.lib.format``, NEP 1). NumPy leaves room in it for any
     number of rows, so it can be written before the rows are counted.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> target = Target(format="npy", key=None, shape=(2, 3), dtype=np.dtype("i2"))
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     storage = FlatStorage(target, f"{folder}/a.npy")
-    ...     storage.write(0, np.arange(6, dtype="i2").reshape(2, 3))
-    ...     storage.close(2)
-    ...     np.load(f"{folder}/a.npy")
-    array([[0, 1, 2],
-           [3, 4, 5]], dtype=int16)
     """
 
     def __init__(self, target: Target, path: str, *, done: int = 0) -> None:

@@ -17,20 +17,7 @@ from oocdata.writers.target import Target
 
 
 class ZarrStorage:
-    """An array in a folder, at its root or in a group.
-
-    Examples
-    --------
-    >>> import numpy as np, tempfile, zarr
-    >>> target = Target(format="zarr", key="a/b", shape=(2, 3), dtype=np.dtype("i2"), chunks=(1, 3))
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     storage = ZarrStorage(target, f"{folder}/a.zarr")
-    ...     storage.write(0, np.arange(6, dtype="i2").reshape(2, 3))
-    ...     storage.close(2)
-    ...     zarr.open_group(f"{folder}/a.zarr")["a/b"][:]
-    array([[0, 1, 2],
-           [3, 4, 5]], dtype=int16)
-    """
+    """An array in a folder, at its root or in a group."""
 
     def __init__(self, target: Target, path: str, *, done: int = 0) -> None:
         import zarr
