@@ -186,11 +186,11 @@ def _fill(dataset: Dataset, path: str, specs: list[ArraySpec], workers: int) -> 
         Target(format="npy", key=None, shape=(count, *_shape(leaf)), dtype=leaf.dtype)
         for leaf in specs
     ]
-    about = {"cache": os.path.basename(path)}
-    with write_errors(os.path.dirname(path)):
+    about, arrays = {"cache": os.path.basename(path)}, partial(_Arrays, targets, placement.result)
+    with write_errors(path):
         os.makedirs(os.path.dirname(path), exist_ok=True)
-    arrays = partial(_Arrays, targets, placement.result)
-    with closing(Output(arrays, placement, about, waits=True)) as output:
+        output = Output(arrays, placement, about, waits=True)
+    with closing(output):
         if os.path.exists(path):  # the process that held the lock before has placed it
             return
         write_json(os.path.join(placement.result, _ABOUT), {"of": repr(dataset)})

@@ -20,17 +20,14 @@ from oocdata.writers.upload import Upload
 SAVE_BYTES = 256 << 20
 """Bytes of rows after which the array is synced, and the journal written."""
 
-_COUNTS = ("done", "placing")
-
 
 class Output:
     """An array under construction, which nobody else may write meanwhile.
 
-    `open_storage` creates its `Storage`, or with ``done=`` resumes it.
-    With `about`, texts that identify what is written, a journal says how many rows are safe on the
-    disk, and a later output with an equal `about` continues after these `done` rows. Without texts
-    nothing is continued. If another process writes the array, this one `waits`, or raises
-    `SourceError`.
+    `open_storage` creates its `Storage`, or with ``done=`` resumes it. With `about`, texts that
+    identify what is written, a journal says how many rows are safe on the disk, and a later output
+    with an equal `about` continues after these `done` rows. Without texts nothing is continued. If
+    another process writes the array, this one `waits`, or raises `SourceError`.
     """
 
     def __init__(
@@ -72,7 +69,8 @@ class Output:
         with suppress(SourceError, OSError, ValueError, KeyError, TypeError):
             with open(self._journal, encoding="utf-8") as file:
                 journal = json.load(file)
-            done, placing = (as_count(name, journal[name], at_least=0) for name in _COUNTS)
+            done = as_count("done", journal["done"], at_least=0)
+            placing = as_count("placing", journal["placing"], at_least=0)
             # With another inode, the result was exchanged with the old array, which is here now.
             is_here = placing in (0, self._placement.inode)
             if journal["about"] == self._about and done and is_here:

@@ -75,7 +75,7 @@ class ZarrStorage:
             sync_folders(self._path)
 
     def abandon(self) -> None:
-        """Wait until no chunk is in flight, and end the thread."""
+        """End the thread."""
         self._thread.close()
 
 
