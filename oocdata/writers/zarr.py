@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import closing
+from glob import escape, glob
 from typing import Any
 
 from numpy.typing import NDArray
@@ -27,6 +28,8 @@ class ZarrStorage:
         self._folder = os.path.join(self._path, target.key) if target.key else self._path
         store = zarr.storage.LocalStore(self._path)  # zarr takes a path with "::" for a URL
         if done:
+            for left in glob(f"{escape(self._folder)}/**/*.partial", recursive=True):
+                os.unlink(left)  # of a process that was killed while zarr wrote a file
             array = zarr.open_array(store, path=target.key or "", mode="r+")
         else:
             array = _created(target, store)

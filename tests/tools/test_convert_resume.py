@@ -126,6 +126,16 @@ def test_a_killed_conversion_goes_on(
     assert not left.exists()
 
 
+def test_a_file_that_zarr_had_not_renamed(tmp_path: Path, values: Any) -> None:
+    killed_after(2, tmp_path / "good.h5", tmp_path / "b.zarr")
+    left = tmp_path / f"b.zarr{PARTIAL}" / "result.zarr" / "c" / "0" / "0"
+    left.mkdir(parents=True, exist_ok=True)
+    (left / "9.00ff.partial").write_bytes(b"a part")
+    assert convert(tmp_path / "good.h5", tmp_path / "b.zarr").resumed
+    assert not list((tmp_path / "b.zarr").rglob("*.partial"))
+    assert (load(tmp_path / "b.zarr") == values).all()
+
+
 def test_another_source_of_the_same_size_and_time_begins_anew(tmp_path: Path, values: Any) -> None:
     """Replace the file as ``rsync -t`` does, with the same time."""
     path = tmp_path / "a.npy"
