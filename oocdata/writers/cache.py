@@ -40,7 +40,7 @@ from oocdata.memory import cache_share
 from oocdata.writers.disk import PARTIAL, Lock, write_errors, write_json
 from oocdata.writers.output import Output
 from oocdata.writers.placement import Placement
-from oocdata.writers.storage import FlatStorage
+from oocdata.writers.storage import NpyStorage
 from oocdata.writers.target import Target
 
 _ABOUT, _FILE = "cache.json", "{}.npy"
@@ -153,11 +153,11 @@ class _Arrays:
 
     def __init__(self, targets: Sequence[Target], folder: str, *, done: int = 0) -> None:
         os.makedirs(folder, exist_ok=True)
-        self._each: list[FlatStorage] = []
+        self._each: list[NpyStorage] = []
         try:
             for number, target in enumerate(targets):
                 path = os.path.join(folder, _FILE.format(number))
-                self._each.append(FlatStorage(target, path, done=done))
+                self._each.append(NpyStorage(target, path, done=done))
         except BaseException:
             self.abandon()
             raise

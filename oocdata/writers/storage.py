@@ -1,4 +1,4 @@
-"""Define `Storage`, an array that is written row by row, and the simplest: contiguous rows."""
+"""Define `Storage`, an array that is written row by row, and that of ``.npy``."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def open_storage(target: Target, path: str, *, done: int = 0) -> Storage:
             from oocdata.writers.hdf5 import Hdf5Storage
 
             return Hdf5Storage(target, path, done=done)
-        return FlatStorage(target, path, done=done)
+        return NpyStorage(target, path, done=done)
 
 
 def units_of(
@@ -86,7 +86,7 @@ def pad_chunk(target: Target, values: NDArray[Any]) -> NDArray[Any]:
     return chunk
 
 
-class FlatStorage:
+class NpyStorage:
     """A ``.npy`` file.
 
     The header is NumPy's (``numpy.lib.format``, NEP 1). NumPy leaves room in it for any
