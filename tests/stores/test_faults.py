@@ -34,7 +34,7 @@ from servers.faults import (
     WrongLength,
     WrongRange,
 )
-from servers.http import Answer, refusal, whole
+from servers.http import Answer, DropError, refusal, whole
 from servers.proxy import FaultProxy
 from servers.ranges import RangeServer
 from stored_layouts import KINDS, numbers, write_kinds
@@ -353,6 +353,29 @@ def test_another_version_within_an_epoch(proxy: FaultProxy, kind: str) -> None:
 
     with pytest.raises(SourceError, match=r"changed|written anew"):
         read()
+
+
+@pytest.mark.parametrize("etag", [True, "weak", False])
+def test_another_version_within_an_answer(tmp_path: Path, etag: Any) -> None:
+    """What the client requests after an answer broke off must not be joined with its beginning."""
+    write(tmp_path)
+
+    async def half(exchange: Exchange) -> Answer:
+        reply = await exchange.forward(exchange.request)
+
+        async def body() -> Any:
+            yield reply.data[: len(reply.data) // 2]
+            write_anew(tmp_path, "npy")
+            raise DropError(reset=False)
+
+        return reply.answer(body())
+
+    with RangeServer(tmp_path, etag=etag) as server, FaultProxy(server.url) as proxy:
+        view = opened(proxy, "npy")
+        once = iter([half])
+        proxy.plan = lambda *_: next(once, None)
+        with pytest.raises(SourceError, match="has changed"):
+            view.take([3])
 
 
 def test_a_shard_whose_index_was_forgotten(
