@@ -101,7 +101,7 @@ def test_a_decoder_that_is_the_limit(rate: float, bound: bool) -> None:
     assert ("codec" in found) is bound
     if bound:
         assert "90% of what it allows is used" in found["codec"].text
-        assert (found["codec"].command or "").endswith("sim-new.h5 --key /u --codec lz4")
+        assert (found["codec"].command or "").endswith("sim-new.h5 --key /u --codec none")
 
 
 def test_a_slow_function_comes_first() -> None:

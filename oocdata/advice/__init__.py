@@ -186,6 +186,6 @@ def _of_decoder(reading: Reading, measured: Measured) -> Iterator[Advice]:
         yield Advice(
             "codec",
             f"Decoding ({codec}) is the limit: {min(share, 1):.0%} of what it allows is used. A "
-            "faster codec (lz4, zstd) or more cores would help.",
-            reading.convert(codec="blosc-lz4" if "Zarr" in reading.storage.format else "lz4"),
+            "faster codec, none at all, or more cores would help.",
+            reading.convert(codec="blosc-lz4" if "Zarr" in reading.storage.format else "none"),
         )

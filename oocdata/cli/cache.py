@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from oocdata.cli.command import command, print_result
-from oocdata.cli.options import Json, flag, nbytes_of, option
+from oocdata.cli.options import Json, flag
 
 _FOLDER = "The folder; by default that of the environment variable OOCDATA_CACHE."
 
@@ -16,17 +16,15 @@ _FOLDER = "The folder; by default that of the environment variable OOCDATA_CACHE
 def cache(
     folder: Annotated[str | None, typer.Argument(metavar="FOLDER", help=_FOLDER)] = None,
     clear: Annotated[bool, flag("--clear", "Delete everything in the cache.")] = False,
-    limit: Annotated[
-        Any, option("SIZE", "Most disk space for objects, e.g. 100G.", parser=nbytes_of)
-    ] = None,
     json: Json = False,
 ) -> None:
-    """Show a cache folder, clear it, or set its limit.
+    """Show a cache folder, or clear it.
 
     A cache folder holds bytes of objects that were fetched from stores and HTTP, and the elements
-    of datasets that .cache(FOLDER) in Python wrote. Objects stay within the limit: the least
-    recently used are deleted first, except those in use, so a part of an array that exceeds the
-    limit is kept. Datasets stay until they are cleared.
+    of datasets that .cache(FOLDER) in Python wrote. Objects stay within a limit (in bytes, the
+    environment variable OOCDATA_CACHE_BYTES): the least recently used are deleted first, except
+    those in use, so a part of an array that exceeds the limit is kept. Datasets stay until they are
+    cleared.
 
     Running processes are not disturbed: they continue to read their open files, and fetch missing
     bytes again.
@@ -36,12 +34,11 @@ def cache(
     \b
     Examples:
       oocdata cache
-      oocdata cache ~/cache --limit 100G
       oocdata cache ~/cache --clear
     """  # noqa: D301
     from oocdata.tools.cache import cache as inspect_cache
 
-    contents = inspect_cache(folder, clear=clear, limit=limit)
+    contents = inspect_cache(folder, clear=clear)
     print_result(contents, json)
     if contents.in_use:
         raise typer.Exit(3)

@@ -27,10 +27,8 @@ _DST = (
     "for an array in it."
 )
 _CHUNKS = "Rows per chunk, or a length for each axis: 32,3,64,64."
-_SHARDS = "Zarr: rows per file, or a length for each axis; 0 means one file per chunk."
 _LENGTHS = numbers("32,3,64", least=1, alone=True)
-_FILES = numbers("64,3,64", least=0, alone=True)
-_CODEC = "none, gzip, zstd; HDF5 also lz4; Zarr also blosc-lz4, blosc-zstd."
+_CODEC = "none or gzip; Zarr also zstd, blosc-lz4, blosc-zstd."
 _TO_DTYPE = "The dtype to write; numbers that don't fit are refused."
 
 
@@ -40,8 +38,7 @@ def convert(
     destination: Annotated[str, typer.Argument(metavar="DST", help=_DST)],
     files: Annotated[list[str] | None, typer.Argument(metavar="FILE", help=FILES)] = None,
     chunks: Annotated[Any, option("N[,N,...]", _CHUNKS, parser=_LENGTHS)] = None,
-    shards: Annotated[Any, option("N[,N,...]", _SHARDS, parser=_FILES)] = None,
-    codec: Annotated[str | None, option("NAME[:LEVEL]", _CODEC)] = None,
+    codec: Annotated[str | None, option("NAME", _CODEC)] = None,
     to_dtype: Annotated[str | None, option("DTYPE", _TO_DTYPE, parser=dtype_of)] = None,
     rows: Annotated[
         Any, option("A:B", "Only these rows, as a slice in Python.", parser=rows_of)
@@ -66,7 +63,7 @@ def convert(
       oocdata convert sim.h5::/flow/u sim.zarr --verify
       oocdata convert ds.npy ds.h5::/frames --codec none
       oocdata convert slow.h5 fast.h5 --chunks 32 -f
-      oocdata convert part*.npy all.zarr --chunks 16 --shards 1024
+      oocdata convert part*.npy all.zarr --chunks 16
       oocdata convert run.zarr small.npy --rows :1000 --to-dtype float32
       oocdata convert sim.h5 sim.zarr --dry-run
       oocdata convert sim.h5::/u s3://bucket/sim.zarr --verify
@@ -94,7 +91,6 @@ def convert(
         path,
         to_key=name,
         chunks=chunks,
-        shards=shards,
         codec=codec,
         verify=verify,
         overwrite=overwrite,

@@ -101,20 +101,6 @@ def rows_of(text: str) -> slice:
     raise typer.BadParameter(f"{text!r} is no range of rows such as 100:200, :1000 or -50:.")
 
 
-def nbytes_of(text: str) -> int:
-    """Return the bytes of a size, a number with K, M, G or T for powers of 1024.
-
-    Examples
-    --------
-    >>> nbytes_of("100G"), nbytes_of("1.5 GiB"), nbytes_of("4096")
-    (107374182400, 1610612736, 4096)
-    """
-    match = re.fullmatch(r"(\d+\.?\d*)\s*([KMGT]?)(?:iB|B)?", text.strip(), re.IGNORECASE)
-    if match and (nbytes := int(float(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " "))):
-        return nbytes
-    raise typer.BadParameter(f"{text!r} is no number of bytes, such as 100G, 512M or 4096.")
-
-
 def _axes(text: str) -> Any:
     """Return one or several axes, each by its number or the name of its dimension; or None."""
     if text.lower() == "none":  # a note that says axis=None says --axis None here

@@ -98,9 +98,9 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
         of the first, and are delivered as stored. Also decodes arrays of encoded images (HDF5 of
         variable length, or uint8 padded to one length).
     cache : path, optional
-        For URLs: folder that caches fetched data, up to a limit, for later epochs, runs and other
-        processes. By default the environment variable ``OOCDATA_CACHE``, or none. ``oocdata cache``
-        shows and clears it.
+        For URLs: folder that caches fetched data for later epochs, runs and other processes, up to
+        ``OOCDATA_CACHE_BYTES`` (environment variable). By default the environment variable
+        ``OOCDATA_CACHE``, or none. ``oocdata cache`` shows and clears it.
     store : object, optional
         An obstore store or fsspec file system with its credentials and settings; `target` is then
         a name in it, or a list or pattern of names. The result can't be sent to worker processes or

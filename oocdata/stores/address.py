@@ -1,8 +1,9 @@
 """Parse URLs of stores, make the clients that read them, and list names in them.
 
 The client is obstore (the object_store library of Apache Arrow): S3, Google Cloud Storage, Azure
-and HTTP, with credentials from where the tools of each cloud take them. It makes single requests;
-`oocdata.stores.link` schedules and retries them.
+and HTTP, with credentials from where the tools of each cloud take them. It makes the requests that
+`oocdata.stores.link` schedules, and retries what may be temporary: 5xx, 408, 429, time-outs and
+dropped connections.
 """
 
 from __future__ import annotations
@@ -29,6 +30,14 @@ _MAGIC = re.compile(r"[*[]")
 _LISTINGS = 32
 """Folders listed at a time."""
 
+_RETRIES, _FIRST_PAUSE, _LONGEST_PAUSE = 8, 0.1, 5.0
+"""Retries of a request, and seconds before one: drawn at random between the first pause and three
+times the pause before it. A server that refuses connections is an error after about 9 seconds."""
+
+_SILENCE, _WRITE_SILENCE = 20.0, 300.0
+"""Seconds without a byte after which a request is made again; one that writes sends all its bytes
+within that time."""
+
 _SCHEMES = ("s3", "gs", "az", "abfs", "abfss", "http", "https")
 
 
@@ -41,14 +50,7 @@ def obstore() -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Address of an object: a store, and a name in it.
-
-    Examples
-    --------
-    >>> address = Address.of("https://host/data/a%20b.npy")
-    >>> address.name, address.url, (address / "c").url
-    ('data/a b.npy', 'https://host/data/a%20b.npy', 'https://host/data/a%20b.npy/c')
-    """
+    """Address of an object: a store, and a name in it."""
 
     root: str  #: the store: ``"s3://bucket"``, ``"https://host:8000"``
     name: str  #: the object's name in the store, not quoted; empty for the whole store
@@ -103,22 +105,25 @@ class Address:
 
 @lru_cache(maxsize=64)
 def client(root: str, *, writes: bool = False) -> Any:
-    """Return the client of a store, the same for all its objects, so that they share connections.
-
-    A client that writes retries requests itself; those of one that reads are retried by the link.
-    """
+    """Return the client of a store: one for all its objects, so that they share connections."""
     stores = obstore().store
     options: dict[str, Any] = {
-        # The link sets timeouts, from how long earlier answers took. These options replace those of
-        # the environment: an endpoint at `http://` is enough, as for the tools of the clouds.
+        # These options replace those of the environment: an endpoint at `http://` is enough, as for
+        # the tools of the clouds. A long answer over a slow link is no reason for an error.
         "client_options": {
-            "timeout": "5 minutes" if writes else "1 day",
-            "connect_timeout": "10s",
+            "timeout": "1 day",
+            "read_timeout": timedelta(seconds=_WRITE_SILENCE if writes else _SILENCE),
+            "connect_timeout": "5s",
             "allow_http": not root.startswith("https"),
         },
         "retry_config": {
-            "max_retries": 8 if writes else 0,
-            "retry_timeout": timedelta(minutes=10),
+            "max_retries": _RETRIES,
+            "backoff": {
+                "init_backoff": timedelta(seconds=_FIRST_PAUSE),
+                "max_backoff": timedelta(seconds=_LONGEST_PAUSE),
+                "base": 3,
+            },
+            "retry_timeout": timedelta(minutes=10 if writes else 2),
         },
     }
     if root.startswith("http"):  # `from_url` would take some hosts for buckets

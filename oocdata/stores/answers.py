@@ -1,4 +1,4 @@
-"""Define the answers of stores; classify failed requests: which are retried, and their errors."""
+"""Define the answers of stores, and the errors for failed requests."""
 
 from __future__ import annotations
 
@@ -8,23 +8,9 @@ from typing import Any
 
 from oocdata.errors import MissingFileError, SourceError
 
-TRIES = 8
-"""Largest number of requests for one answer."""
-
-FIRST_TRIES = 3
-"""Largest number for a store that has never answered: its address is more likely wrong."""
-
 _STATUS = re.compile(r"status code: ((\d{3})[ \w-]*)")
-_TEMPORARY = re.compile("408|429|5(?!01|05)")
-"""Beginnings of the statuses of answers that may differ next time."""
-
-_REDIRECT = re.compile("kind: Redirect|BareRedirect|status code: 30[1278]")
-_NO_RANGES = re.compile("RangeNotSupported|source: NotPartial")
-_PERMANENT = re.compile(
-    "dns error|failed to lookup|kind: Builder|Generic LocalFileSystem error|InvalidCertificate"
-    rf"|source: (Header|NoContentRange|ParseContentRange)\b|{_REDIRECT.pattern}"
-    f"|{_NO_RANGES.pattern}"
-)
+_BROKEN_OFF = re.compile(r"source: (HttpError|UnexpectedRange)\b")
+_NO_RANGES = "RangeNotSupported|source: NotPartial|status code: 416"
 _NOT_A_FOLDER = "kind: NotADirectory"
 _ADDRESS = re.compile(r"\S+://\S+")
 
@@ -49,22 +35,14 @@ class IncompleteAnswerError(Exception):
     """An answer does not have the requested length."""
 
 
-def is_temporary(error: Exception) -> bool:
-    """Return whether a retry may succeed."""
+def is_broken_off(error: Exception) -> bool:
+    """Return whether an answer was incomplete, and the client could not request the rest.
+
+    It requests the rest of an answer that has an ETag.
+    """
     if isinstance(error, TimeoutError | IncompleteAnswerError | ConnectionError):
         return True
-    if type(error).__name__ != "GenericError":
-        return False
-    if _PERMANENT.search(str(error)):
-        return False
-    status = _STATUS.search(str(error))
-    # Without a status, there was no answer or half of it.
-    return status is None or _TEMPORARY.match(status[1]) is not None
-
-
-def is_unanswered(error: Exception) -> bool:
-    """Return whether no server has answered: perhaps there is none."""
-    return isinstance(error, TimeoutError) or "kind: Connect," in str(error)
+    return type(error).__name__ == "GenericError" and bool(_BROKEN_OFF.search(str(error)))
 
 
 _MESSAGES = {
@@ -75,34 +53,20 @@ _MESSAGES = {
         "web server needs a login, open the file through a store that has it: "
         "ooc.open(name, store=…)."
     ),
-    _NO_RANGES.pattern: (
+    _NO_RANGES: (
         "the server must answer requests for parts of a file; it sends the whole file "
         "whatever is asked for, or the file is empty. Download the file, or use another server."
     ),
-    "^TimeoutError": (
+    "^TimeoutError|kind: Timeout": (
         "the server must answer; several requests had no answer in time. Is it reachable?"
-    ),
-    "^IncompleteAnswerError": (
-        "the server must send the bytes that are asked for as they are; {text}. Does it "
-        "compress what it sends (Content-Encoding)? Have it not do so."
     ),
     r"InvalidCertificate\(\s*(\w+)": (
         "the server's certificate must be one that this machine trusts; the client says: {0}. "
         "For an authority of your own set SSL_CERT_FILE to its certificate."
     ),
-    "status code: 416": (
-        "the object must have the bytes that are asked for; it is empty, or was cut short."
-    ),
-    _REDIRECT.pattern: (
-        "the server must send the object; it answered with a redirect that can't be followed. "
-        "Give the address that it leads to; for S3, set AWS_REGION to the region of the bucket."
-    ),
-    rf"status code: (?:{_TEMPORARY.pattern})": (
-        "the server must send the object; it answered {status}. Try again later."
-    ),
     "status code": (
         "the server must send the object; it answered {status}. Is this the address of the file "
-        "itself, and not of a page or a service?"
+        "itself, and not of a page or a service? For S3, is AWS_REGION that of the bucket?"
     ),
     "": (
         "the store must send the object; the client says: {text}. Is the address right, and the "
@@ -122,7 +86,8 @@ def to_source_error(error: Exception, url: str, tag: str = "") -> SourceError:
     is_missing = isinstance(error, FileNotFoundError) and (found is None or found[2] == "404")
     if is_missing or _NOT_A_FOLDER in str(error):
         return MissingFileError("the object must exist; the store has none of this name.", path=url)
-    if name == "PreconditionError" and tag:
+    # In the middle of an answer, the client tells only the status.
+    if tag and (name == "PreconditionError" or (found is not None and found[2] == "412")):
         return SourceError(CHANGED, path=url)
     message, match = next(
         (text, match)

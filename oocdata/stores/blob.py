@@ -28,18 +28,7 @@ _TRAILER = struct.Struct("<IQ")
 
 
 class Blob:
-    """A file of bytes, followed by metadata: a table of chunks, or an object that is read whole.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from oocdata.stores.folder import CacheFolder
-    >>> with tempfile.TemporaryDirectory() as path:
-    ...     folder = CacheFolder(path)
-    ...     blob = Blob(folder, folder.file("https://host/a.h5", "chunks"))
-    ...     blob.write(b"a table"), bytes(blob.read())
-    (True, b'a table')
-    """
+    """A file of bytes, followed by metadata: a table of chunks, or an object that is read whole."""
 
     def __init__(self, folder: CacheFolder, path: str) -> None:
         self._folder, self.path = folder, path

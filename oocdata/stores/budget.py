@@ -1,10 +1,9 @@
 """Bound the bytes of answers in memory: those in flight, and those not yet read to the end.
 
-Room is granted in the order of the requests, first to those that a reader waits for. An answer that
-was read to the end stays until another request needs its room. For a request that a reader waits
-for, answers that no reader waits for are given up too, the last one first: they are read from the
-cache folder, or fetched again. So the bound holds, except for a single answer that is larger.
-Requests in flight are not given up: an answer that nobody waits for is not in the folder yet.
+Room is granted in the order of the requests, first to those that a reader waits for. For these,
+answers that no reader waits for are given up, the last one first: they are read from the cache
+folder, or fetched again. So the bound holds, except for a single answer that is larger. Requests in
+flight are not given up, as their answers are not in the folder yet.
 """
 
 from __future__ import annotations
@@ -51,16 +50,17 @@ class Request(Generic[Result]):
 class AnswerBudget:
     """The byte budget for answers, and the requests that wait for room in it.
 
-    Methods must be called in the loop of the link, except `requested`, `take`, `read` and
-    `has_room`.
-
-    Attributes
-    ----------
-    held : int
-        Bytes of answers that are in flight or were not dropped yet.
-    most_held : int
-        The largest value of `held` since the process began.
+    `held` counts the bytes of answers that are in flight or were not dropped yet, and `most_held`
+    is its largest value so far. Methods must be called in the loop of the link, except `requested`,
+    `take`, `read` and `has_room`.
     """
+
+    #: Start fetching an answer, for which room was granted.
+    begin: Callable[[Request[Any]], None]
+    #: Call a function in the loop, soon.
+    call: Callable[[Callable[[], None]], None]
+    #: Raise `SourceError` if no answer can come any more.
+    check: Callable[[], None]
 
     def __init__(self) -> None:
         self.held = self.most_held = 0
@@ -72,18 +72,6 @@ class AnswerBudget:
         #: Answers that were read to the end, the first one first.
         self._read: dict[Request[Any], None] = {}
         self._lock = fork_safe(threading.Lock())
-
-    def begin(self, request: Request[Any]) -> None:
-        """Start fetching an answer, for which room was granted."""
-        raise NotImplementedError
-
-    def call(self, work: Callable[[], None]) -> None:
-        """Call a function in the loop, soon."""
-        raise NotImplementedError
-
-    def check(self) -> None:
-        """Raise `SourceError` if no answer can come any more."""
-        raise NotImplementedError
 
     def enter(self, requests: Iterable[Request[Any]], *, at_once: bool) -> None:
         """Queue requests until there is room; `at_once` if their answers are read next."""

@@ -1,14 +1,10 @@
 """Keep one object in the cache folder: find its missing pages, write pages and read them.
 
 The file of an object is sparse: its pages at their offsets in the object, and after them a checksum
-for each; missing pages take no space. A page is written before its checksum. So if the process is
-killed, a page is missing (its checksum is 0) or whole; a page that was torn by a power cut fails
-its checksum. Several processes may write one file without a lock: a page has the same bytes
-whichever process fetched it.
-
-A flag for each page says that it is in the open file, and was written or verified by this process.
-Such pages are read as from any local file, at the same offsets, by the kernel, many runs at once.
-Other pages are first compared with their checksums: 0.7 s a GiB.
+for each, 0 for a missing page. A page is written before its checksum, so that after a kill or a
+power cut it is missing or whole. Processes need no lock: a page has the same bytes whoever fetched
+it. A flag for each page says that this process wrote it or compared it with its checksum (0.7 s a
+GiB); such pages are read as from any local file, many runs at once.
 """
 
 from __future__ import annotations
@@ -77,16 +73,6 @@ class Entry(OpenFile):
 
         Fetch them, and pass them to `write`. They ascend, don't touch, and begin and end at borders
         of pages, except for the end of the object.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> from oocdata.stores.folder import CacheFolder
-        >>> with tempfile.TemporaryDirectory() as path:
-        ...     entry = CacheFolder(path).entry("s3://bucket/a.npy", '"etag"', 10_000)
-        ...     entry.write(0, bytes(4096))
-        ...     [part.tolist() for part in entry.missing(np.array([8000, 100]), np.array([9, 5]))]
-        [[4096], [4096]]
         """
         pages, _, _ = cut_runs(starts, lengths, self._page)
         opened = self._descriptor
@@ -235,11 +221,6 @@ def page_checksums(data: memoryview, page: int) -> NDArray[np.uint32]:
 
     They are the low 32 bits of xxh3-64: a GiB in pages of 4 KiB takes 0.25 s of the processor, with
     google-crc32c 0.41 s, with zlib 0.57 s (copying it: 0.16 s).
-
-    Examples
-    --------
-    >>> page_checksums(memoryview(b"onetwo"), 3).tolist()
-    [840950176, 3408501131]
     """
     from xxhash import xxh3_64_intdigest  # not for `import oocdata`
 

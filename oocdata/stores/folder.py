@@ -1,17 +1,14 @@
 """Keep fetched bytes in a cache folder, within a size limit, for all processes and runs.
 
-An object that is read in parts has a file of its fetched parts (`oocdata.stores.entry`); one that
-is read whole has a file of all its bytes (`oocdata.stores.blob`). The name of a file is a digest of
-the object's name, version and size. So there is no index that could be wrong, and no lock between
-processes: the folder holds what its files hold.
+A file is named by a digest of its object's name, version and size, so there is neither an index
+that could be wrong nor a lock between processes. Objects that are read in parts are files of
+`oocdata.stores.entry`, which need a file system that allows holes; whole objects, of
+`oocdata.stores.blob`.
 
-A process measures the folder after it wrote a sixteenth of the limit, and deletes the files that
-were used longest ago until there is room for as much again, but none that was used in the last
-minutes. If that makes no room, fetched bytes are not written: so a part of what exceeds the limit
-stays, instead of all of it being fetched again and again. One process stays within the limit, and
-each further one that writes at the same time may exceed it by a sixteenth. A process that has a
-deleted file open reads on. The space comes free when it is closed: at once in the process that
-deleted it, in others when they next measure the folder.
+A process measures the folder after it wrote a sixteenth of the limit, and deletes the files used
+longest ago, but none of the last minutes. If that makes no room, fetched bytes are not written: a
+part of what exceeds the limit stays, instead of all of it being fetched again and again. Each
+further process that writes at the same time may exceed the limit by a sixteenth.
 """
 
 from __future__ import annotations
@@ -26,18 +23,18 @@ from contextlib import suppress
 from glob import iglob
 from hashlib import blake2b
 from math import inf
-from tempfile import TemporaryFile
 from weakref import WeakValueDictionary
 
-from oocdata.engines.atomic import atomic_file
 from oocdata.errors import ArgumentError, CacheFolderWarning
-from oocdata.index import as_count, as_path
+from oocdata.index import as_path
 from oocdata.stores.blob import SECONDS_A_USE
 from oocdata.stores.entry import Entry
 from oocdata.threads import fork_safe
 
-_SETTINGS = "oocdata-cache.json"
-_FORM = 1
+OBJECTS = "oocdata-objects"
+"""Name of the folder of the files, all of which may be deleted: nobody else must use it."""
+
+_VARIABLE = "OOCDATA_CACHE_BYTES"
 
 _MOST = 64 << 30
 """Largest default limit of a folder, in bytes."""
@@ -47,8 +44,6 @@ _STEP = 16
 
 _BLOCK = 4096
 
-_HOLE = 1 << 20
-
 _IN_USE = 120.0
 """Seconds after its last use in which a file is not deleted; use is noted once a minute."""
 
@@ -57,36 +52,9 @@ _FULL_SECONDS = 10.0
 
 
 class CacheFolder:
-    """A folder of fetched bytes; safe to use after a fork.
+    """A folder of fetched bytes, created if it does not exist; safe to use after a fork.
 
-    Parameters
-    ----------
-    path : path
-        Created if it does not exist.
-    limit : int, optional
-        Bytes on the disk, set when the folder is created; by default half of the free space, and at
-        most 64 GiB. `set_limit` changes it later, for all processes.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If the folder can't be created or written, or another version of oocdata created it.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> import numpy as np
-    >>> with tempfile.TemporaryDirectory() as path:
-    ...     folder = CacheFolder(path)
-    ...     entry = folder.entry("s3://bucket/a.npy", '"etag"', 10_000)
-    ...     entry.write(0, bytes(range(256)) * 32)
-    ...     out = np.zeros(3, np.uint8)
-    ...     entry.read_into(memoryview(out), 4100)
-    ...     folder.nbytes
-    True
-    12288
-    >>> out.tolist()
-    [4, 5, 6]
+    Raise `ArgumentError` if it can't be created, or ``OOCDATA_CACHE_BYTES`` is no number.
     """
 
     page = 4096
@@ -94,92 +62,46 @@ class CacheFolder:
     64 KB at random offsets become 6 % longer (with pages of 16 KiB, 25 %). The checksums of a GiB
     take 0.25 s of the processor's time, with pages of 64 KiB 0.19 s."""
 
-    def __init__(self, path: str | os.PathLike[str], *, limit: int | None = None) -> None:
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = _absolute(path)
-        self._objects = os.path.join(self.path, "objects")
+        self._objects = os.path.join(self.path, OBJECTS)
+        text = os.environ.get(_VARIABLE)
+        if text is not None and (not text.strip().isdecimal() or not int(text)):
+            raise ArgumentError(
+                f"the environment variable {_VARIABLE} must be a whole number of bytes; got "
+                f"{text!r}. Without it, half of the free space is used, at most 64 GiB."
+            )
+        self._limit = None if text is None else int(text)
         try:
             os.makedirs(self._objects, exist_ok=True)
-            with TemporaryFile(dir=self._objects) as file:
-                os.truncate(file.fileno(), _HOLE)
-                has_holes = os.fstat(file.fileno()).st_blocks * 512 < _HOLE
-            free = os.statvfs(self.path)
-            if not self.is_at(path):
-                most = limit or min(_MOST, free.f_bavail * free.f_frsize // 2)
-                self._save(most, replaces=False)  # unless another process did
         except OSError as error:
             raise ArgumentError(
                 f"`cache` must be a folder that can be written; '{self.path}' can't: "
                 f"{error.strerror or error}."
             ) from error
-        if not has_holes:
-            raise ArgumentError(
-                "`cache` must be on a file system where files may have holes, or each object takes "
-                f"all its space at once; at '{self.path}' they may not (FAT, exFAT?)."
-            )
-        found = self._saved_limit()
-        if found is None:
-            raise ArgumentError(
-                f"`cache` must be a folder of this version of oocdata; '{self.path}/{_SETTINGS}' "
-                "is of another version, or damaged. Choose another folder, or delete that one."
-            )
-        self._limit = found
         self._entries: WeakValueDictionary[str, Entry] = WeakValueDictionary()
         self._stopped = False
         self._left = 0  # bytes that may be written until the folder is measured
         self._full_until = 0.0
 
-    @staticmethod
-    def is_at(path: str | os.PathLike[str]) -> bool:
-        """Return whether there is a cache folder at a path."""
-        return os.path.exists(os.path.join(_absolute(path), _SETTINGS))
-
     @classmethod
     def at(cls, path: str | os.PathLike[str]) -> CacheFolder:
-        """Return the folder at a path, the same object for all calls in this process.
-
-        A folder that had to stop writing, or was deleted, is opened again if possible.
-        """
+        """Return the folder at a path, the same object for all calls in this process."""
         place = _absolute(path)
-        found = _by_path.get(place)
-        if found is None or found._stopped or not cls.is_at(place):
-            try:
-                found = _by_path[place] = cls(place)
-            except ArgumentError:
-                if found is None:
-                    raise
-        return found
-
-    # Settings -----------------------------------------------------------------------------------
-
-    def _saved_limit(self) -> int | None:
-        """Return the limit in the file of settings; None if this version did not write the file."""
-        path = os.path.join(self.path, _SETTINGS)
-        with suppress(OSError, ValueError), open(path, encoding="utf-8") as file:
-            match json.load(file):
-                case {"form": form, "limit": int(limit)} if form == _FORM:
-                    return limit
-        return None
-
-    def _save(self, limit: int, *, replaces: bool = True) -> None:
-        with atomic_file(os.path.join(self.path, _SETTINGS), replaces=replaces) as file:
-            file.write(json.dumps({"form": _FORM, "limit": limit}).encode())
+        if place not in _by_path:
+            _by_path[place] = cls(place)
+        return _by_path[place]
 
     @property
     def limit(self) -> int:
-        """Bytes on the disk that objects may take."""
-        saved = self._saved_limit()
-        self._limit = self._limit if saved is None else saved
-        return self._limit
+        """Bytes on the disk that objects may take.
 
-    def set_limit(self, nbytes: int) -> None:
-        """Set the limit for all processes, and delete files down to it.
-
-        Other processes notice when they next measure the folder.
+        By default half of the space that is free without the objects, and at most 64 GiB.
         """
-        nbytes = as_count("limit", nbytes)
-        self._save(nbytes)
-        with _room:
-            self._delete(nbytes)
+        if self._limit is not None:
+            return self._limit
+        disk = os.statvfs(self.path)
+        return min(_MOST, (disk.f_bavail * disk.f_frsize + self.nbytes) // 2)
 
     # Objects ------------------------------------------------------------------------------------
 
@@ -232,9 +154,12 @@ class CacheFolder:
             return False
         with _room:
             if nbytes > self._left:
-                limit, now = self.limit, time.monotonic()
+                now = time.monotonic()
+                if now < self._full_until:
+                    return False
+                limit = self.limit
                 allowed = max(limit // _STEP, nbytes)
-                if allowed > limit or now < self._full_until:
+                if allowed > limit:
                     return False
                 self._delete(limit - allowed, before=time.time() - _IN_USE)
                 if self.nbytes > limit - allowed:

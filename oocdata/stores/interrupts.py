@@ -1,9 +1,9 @@
 """Notice Ctrl-C in the thread of an event loop, while the main thread waits outside Python.
 
-Python notes a signal, and acts once the main thread runs Python again. A main thread that waits in
-TensorFlow for a batch would do so when a silent store is given up. Another thread can neither see
-the noted signal nor set a handler, but `faulthandler` can: it writes a traceback to a pipe as soon
-as the signal comes, and calls Python's own handler after that.
+Python acts on a signal once the main thread runs Python again; one that waits in TensorFlow for a
+batch would do so when a silent store is given up. Another thread can neither see the signal nor set
+a handler, but `faulthandler` writes a traceback to a pipe as soon as it comes, before Python's own
+handler.
 """
 
 from __future__ import annotations

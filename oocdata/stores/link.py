@@ -1,9 +1,9 @@
 """Send all requests to stores: byte ranges, within one bound, with retries.
 
 A thread runs an event loop. However many arrays and threads read, the requests and bytes in flight
-stay within one bound. What may be temporary (a dropped connection, a truncated answer, a busy or
-silent server) is retried after a pause that grows and is drawn at random; what is not (no such
-object, no permission, another version) fails at once.
+stay within one bound. The client retries what may be temporary (`oocdata.stores.address`), and the
+link an answer that breaks off without an ETag; what is not temporary (no such object, no
+permission, another version) fails at once.
 """
 
 from __future__ import annotations
@@ -20,20 +20,17 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import count
 from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
 
-from oocdata.errors import MissingFileError, SourceError, needed
-from oocdata.stores import answers
+from oocdata.errors import MissingFileError, SourceError
 from oocdata.stores.address import obstore
 from oocdata.stores.answers import (
     CHANGED,
     Answer,
     IncompleteAnswerError,
-    is_temporary,
-    is_unanswered,
+    is_broken_off,
     to_source_error,
 )
 from oocdata.stores.budget import AnswerBudget, Request
@@ -49,31 +46,20 @@ Result = TypeVar("Result")
 REQUESTS = 64
 """Requests in flight, at most."""
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
-"""Seconds before a retry, doubled each time and multiplied by a random factor of 0.5 to 1.5."""
+_TRIES, _PAUSE = 4, 0.5
+"""Requests for an answer that breaks off, and seconds before the next one, times 0.5 to 1.5. The
+client itself retries all other failures that may be temporary."""
 
-_TIMEOUT, _LONGEST_TIMEOUT = 5.0, 40.0
-"""Least timeout in seconds, until an answer begins, and then until it, or its next piece, has
-come; doubled for each retry, so that a slow link is not taken for a dead one for ever, but not
-beyond the longest: after four minutes a silent server is an error."""
-
-_TIMEOUT_FACTOR = 10
-"""An answer may take this many times as long to begin as earlier ones."""
-
-_PIECE = 64 << 10
-"""Bytes of an answer after which its timeout starts anew, once a request has timed out. When 64
-ranges share a link of 50 Mbit/s, all take longer: 128 of 1 MB took 45 s with a timeout for each
-answer, 27 with one for each piece. Pieces take 0.7 ms more of the processor's time for a MB."""
-
-ANSWERED: set[str] = set()
-"""Stores that have answered."""
+_SECONDS, _LEAST_RATE = 60.0, 10_000
+"""Seconds for the body of an answer, and bytes of it that may take a second more each: it may share
+a slow link with 63 others. One of fsspec has the seconds alone."""
 
 
 @dataclass(slots=True)
 class Traffic:
     """Counts of what went over the link since the process began."""
 
-    requests: int = 0  #: with retries
+    requests: int = 0  #: those that the client repeats count once
     nbytes: int = 0  #: of answers
     #: seconds with a request in flight, up to when one last began or ended
     busy: float = 0.0
@@ -95,16 +81,11 @@ class Link(AnswerBudget):
         self.traffic = Traffic()
         self._process = os.getpid()
         self._ending_until = 0.0
-        with needed("files at URLs need uvloop", "oocdata[stores]"):
-            import uvloop
-        # It takes a quarter less of the link's processor time than asyncio's own loop: epochs of
-        # Zarr chunks behind 100 ms take 1 / 1.08 of the time.
-        self._loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+        self._loop = asyncio.new_event_loop()
         self.interrupts = Interrupts(self._loop, self._interrupt)
         self._may_begin = asyncio.Semaphore(REQUESTS)
         self._in_flight = 0
         self._since = 0.0
-        self._mean_delay, self._is_slow = 0.1, False
         self._answers = 0
         self._client_calls: WeakSet[Any] = WeakSet()
         # A daemon, so that it does not keep the process from exiting.
@@ -212,18 +193,16 @@ class Link(AnswerBudget):
             options["if_match"] = tag
         if unless:
             options["if_none_match"] = unless
-        pause, timeout = _FIRST_PAUSE, max(_TIMEOUT, _TIMEOUT_FACTOR * self._mean_delay)
-        for tries in count(1):
+        for left in reversed(range(_TRIES)):
             try:
                 async with self._may_begin:
                     self.interrupts.watch(asyncio.current_task())
                     self.traffic.requests += 1
                     self._count(1)
                     try:
-                        answer = await self._ask(address, start, stop, options, timeout)
+                        answer = await self._ask(address, start, stop, options)
                     finally:
                         self._count(-1)
-                ANSWERED.add(address.root)
                 self._answers += 1
                 self.traffic.nbytes += len(answer.data)
                 expected = len(range(answer.nbytes)[start:stop])
@@ -232,24 +211,17 @@ class Link(AnswerBudget):
                 if tag and answer.tag and answer.tag != tag:
                     raise SourceError(CHANGED, path=address.url)
                 return answer
+            except SourceError:
+                raise
             except Exception as error:
-                name = type(error).__name__
-                if name == "NotModifiedError" and unless:
+                if type(error).__name__ == "NotModifiedError" and unless:
                     return None
-                if isinstance(error, SourceError):
-                    raise
-                self._is_slow |= isinstance(error, TimeoutError)
-                if not is_unanswered(error):
-                    ANSWERED.add(address.root)
-                most = answers.TRIES if address.root in ANSWERED else answers.FIRST_TRIES
-                if tries >= most or not is_temporary(error):
+                if not left or not is_broken_off(error):
                     final = to_source_error(error, address.url, tag)
                     if missing_ok and isinstance(final, MissingFileError):
                         return None
                     raise final from None
-            await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # no cryptography
-            pause = min(2 * pause, _LONGEST_PAUSE)
-            timeout = max(timeout, min(2 * timeout, _LONGEST_TIMEOUT))
+            await asyncio.sleep(_PAUSE * random.uniform(0.5, 1.5))  # no cryptography
         raise AssertionError
 
     def _count(self, change: int) -> None:
@@ -269,44 +241,27 @@ class Link(AnswerBudget):
         return awaitable
 
     async def _ask(
-        self,
-        address: Address,
-        start: int,
-        stop: int | None,
-        options: dict[str, Any],
-        timeout: float,
+        self, address: Address, start: int, stop: int | None, options: dict[str, Any]
     ) -> Answer:
         """Make one request."""
-        client, began = address.store, time.monotonic()
-        async with asyncio.timeout(timeout) as deadline:
-            if isinstance(client, FsspecClient):
-                answer = await client.ask(address.name, start, stop)
-                self._mean_delay += (time.monotonic() - began - self._mean_delay) / 8
-                return answer
-            if start < 0 and address.root.startswith(("az", "abfs")):  # Azure knows no suffix
-                whole = await self._tracked(obstore().head_async(client, address.name))
-                options = {"if_match": whole["e_tag"], **options}
-                start, stop = max(0, whole["size"] + start), whole["size"]
-            if start < 0:
-                options = {**options, "range": {"suffix": -start}}
-            elif stop is not None:
-                options = {**options, "range": (start, stop)}
-            found = await self._tracked(
-                obstore().get_async(client, address.name, options=options or None)
-            )
-            self._mean_delay += (time.monotonic() - began - self._mean_delay) / 8
-            deadline.reschedule(self._loop.time() + timeout)
-            start, stop = found.range
-            if stop - start <= _PIECE or not self._is_slow:
-                data = await self._tracked(found.bytes_async())
-            else:
-                pieces, parts = found.stream(min_chunk_size=_PIECE), []
-                with suppress(StopAsyncIteration):  # `get` finds that the answer is too short
-                    while start < stop:
-                        parts.append(await self._tracked(anext(pieces)))
-                        start += len(parts[-1])
-                        deadline.reschedule(self._loop.time() + timeout)
-                data = b"".join(parts)
+        client = address.store
+        if isinstance(client, FsspecClient):
+            async with asyncio.timeout(_SECONDS):
+                return await client.ask(address.name, start, stop)
+        if start < 0 and address.root.startswith(("az", "abfs")):  # Azure knows no suffix
+            whole = await self._tracked(obstore().head_async(client, address.name))
+            options = {"if_match": whole["e_tag"], **options}
+            start, stop = max(0, whole["size"] + start), whole["size"]
+        if start < 0:
+            options = {**options, "range": {"suffix": -start}}
+        elif stop is not None:
+            options = {**options, "range": (start, stop)}
+        found = await self._tracked(
+            obstore().get_async(client, address.name, options=options or None)
+        )
+        start, stop = found.range
+        async with asyncio.timeout(_SECONDS + (stop - start) / _LEAST_RATE):
+            data = await self._tracked(found.bytes_async())
         meta = found.meta
         modified: datetime = meta["last_modified"]
         return Answer(
@@ -325,13 +280,7 @@ _creation_lock = fork_safe(threading.Lock())
 
 
 def link() -> Link:
-    """Return the link of the process, made on first use.
-
-    Examples
-    --------
-    >>> link().traffic.nbytes >= 0
-    True
-    """
+    """Return the link of the process, made on first use."""
     global _link
     if _link is None:
         with _creation_lock:

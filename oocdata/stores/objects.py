@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -25,23 +25,13 @@ from oocdata.stores.requests import Ranges, SharedRequests, runs_of
 from oocdata.stores.versions import version_number
 
 
-class ObjectVersions(Protocol):
-    """The versions of numbered objects."""
-
-    def known(self, number: int) -> int:
-        """Return the `version_number` of an object, 0 if unknown."""
-        ...
-
-    def expect(self, number: int, version: int) -> None:
-        """Record the version of an object if it is unknown; raise if it is another one."""
-        ...
-
-
 class StoredObjects(SharedRequests):
     """Numbered objects, each of which must stay the version that was read first.
 
-    `nbytes` is the expected length of an object, corrected as objects are read; `cache` is the path
-    of the cache folder, if there is one. In runs and ranges, an object is one number.
+    `known` returns the `version_number` of an object, 0 if unknown; `expect` records it, or raises
+    if it is another one. `nbytes` is the expected length of an object, corrected as objects are
+    read; `cache` is the path of the cache folder, if any. In runs and ranges, an object is one
+    number.
     """
 
     folder: CacheFolder | None
@@ -49,12 +39,13 @@ class StoredObjects(SharedRequests):
     def __init__(
         self,
         address: Callable[[int], Address],
-        versions: ObjectVersions,
+        known: Callable[[int], int],
+        expect: Callable[[int, int], None],
         nbytes: int,
         cache: str = "",
     ) -> None:
         super().__init__(CacheFolder.at(cache) if cache else None, shares_all=True, unit=nbytes)
-        self._address, self._versions = address, versions
+        self._address, self._known, self._expect = address, known, expect
 
     def fetches(self, numbers: Sequence[int]) -> list[Fetch]:
         """Describe objects that will be read."""
@@ -81,7 +72,7 @@ class StoredObjects(SharedRequests):
                         found[number] = _take(request)
                         break
             # Cached objects are read in this thread: through the link, each would take 0.3 ms more.
-            if number not in found and self.folder and (version := self._versions.known(number)):
+            if number not in found and self.folder and (version := self._known(number)):
                 cached = self._cached(number)
                 if version_number(cached) == version and cached is not None:
                     found[number] = cached.data
@@ -98,19 +89,17 @@ class StoredObjects(SharedRequests):
         if folder is None:
             return ranges
         each = ranges[0].tolist()
-        is_ready = (
-            self._versions.known(one) and os.path.exists(self._blob(one).path) for one in each
-        )
+        is_ready = (self._known(one) and os.path.exists(self._blob(one).path) for one in each)
         return _ranges(ranges[0][~np.fromiter(is_ready, np.bool_)])
 
     async def _fetch(self, start: int, stop: int, folder: CacheFolder | None) -> Answer | None:
         """Return an object of the store; from the folder if its version is the current one."""
         address, answer, cached = self._address(start), None, None
-        if folder is not None and not self._versions.known(start):
+        if folder is not None and not self._known(start):
             cached = await asyncio.to_thread(self._cached, start)
         with suppress(MissingFileError):
             answer = await link().get(address, unless=cached.tag if cached else "") or cached
-        self._versions.expect(start, version_number(answer))
+        self._expect(start, version_number(answer))
         if answer is not None:
             self.unit += (len(answer.data) - self.unit) / 8
             if answer is not cached and folder is not None and answer.tag:

@@ -41,15 +41,7 @@ class Pieces(NamedTuple):
         return Pieces(*(np.concatenate(both) for both in zip(self, more, strict=True)))
 
     def cut(self, starts: Ints, stops: Ints) -> tuple[Pieces, Ints]:
-        """Return the pieces cut at borders of ranges, and the range of each, -1 for none.
-
-        Examples
-        --------
-        >>> runs = Pieces(*(np.array([number]) for number in (0, 8, 1000, 10)))
-        >>> pieces, ranges = runs.cut(np.array([5, 12]), np.array([10, 20]))
-        >>> pieces.offsets.tolist(), pieces.counts.tolist(), ranges.tolist()
-        ([8, 10, 12], [2, 2, 6], [0, -1, 1])
-        """
+        """Return the pieces cut at borders of ranges, and the range of each, -1 for none."""
         if not len(starts):
             return self, np.full(len(self.runs), -1)
         borders = np.stack((starts, stops), axis=1).ravel()
@@ -75,12 +67,6 @@ def merge_runs(offsets: Ints, lengths: Ints, connections: int = 1) -> tuple[Ints
 
     Ranges ascend and don't overlap; neighbouring runs are merged, long ranges cut. They are cut
     shorter for several new connections, on each of which a server sends slowly at first.
-
-    Examples
-    --------
-    >>> starts, stops = merge_runs(np.array([90_000, 0, 5, 5]), np.array([10, 8, 8, 8]))
-    >>> starts.tolist(), stops.tolist()
-    ([0, 90000], [13, 90010])
     """
     if not len(offsets):
         return offsets, offsets
@@ -101,13 +87,7 @@ def merge_runs(offsets: Ints, lengths: Ints, connections: int = 1) -> tuple[Ints
 
 
 def ranges_of(pages: Ints) -> tuple[Ints, Ints]:
-    """Return first and stop of each run of consecutive integers among ascending ones.
-
-    Examples
-    --------
-    >>> [part.tolist() for part in ranges_of(np.array([3, 4, 5, 9]))]
-    [[3, 9], [6, 10]]
-    """
+    """Return first and stop of each run of consecutive integers among ascending ones."""
     if not pages.size:
         return pages, pages
     apart = np.diff(pages) != 1

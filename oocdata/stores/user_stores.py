@@ -22,13 +22,7 @@ _stores: dict[int, tuple[Any, Any]] = {}
 
 
 def is_user_store(url: str) -> bool:
-    """Return whether a URL is of a store that the user opened.
-
-    Examples
-    --------
-    >>> is_user_store("store-1://store/a.npy"), is_user_store("s3://bucket/a.npy")
-    (True, False)
-    """
+    """Return whether a URL is of a store that the user opened."""
     return url.startswith(_SCHEME)
 
 
@@ -43,14 +37,7 @@ def check_sendable(url: str) -> None:
 
 
 def user_store_url(store: Any, path: Any) -> str:
-    """Return the URL of a path in a store that the user opened.
-
-    Examples
-    --------
-    >>> import fsspec
-    >>> user_store_url(fsspec.filesystem("memory"), "a b.npy").partition("://")[2]
-    'store/a%20b.npy'
-    """
+    """Return the URL of a path in a store that the user opened."""
     if not isinstance(path, str | os.PathLike) or "://" in os.fspath(path):
         raise ArgumentError(
             f"`target` must be the name of an object in the store; got {path!r}. Without `store`, "

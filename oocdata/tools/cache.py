@@ -1,4 +1,4 @@
-"""Show, clear or limit a cache folder, which holds fetched objects and written datasets."""
+"""Show or clear a cache folder, which holds fetched objects and written datasets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime
 
 from oocdata.advice.reading import size
 from oocdata.errors import ArgumentError, MissingFileError
-from oocdata.stores.folder import CacheFolder
+from oocdata.stores.folder import OBJECTS, CacheFolder
 from oocdata.tools.report import Report, fields_text, table
 from oocdata.writers.cache import WrittenCache, written_caches
 
@@ -25,10 +25,10 @@ class Cache(Report):
     --------
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     CacheFolder(folder, limit=1 << 30).entry("s3://bucket/a", "1", 70).write(0, bytes(70))
+    ...     CacheFolder(folder).entry("s3://bucket/a", "1", 70).write(0, bytes(70))
     ...     found = cache(folder, clear=True)
-    >>> found.freed, found.object_bytes, found.limit
-    (8192, 0, 1073741824)
+    >>> found.freed, found.object_bytes
+    (8192, 0)
     """
 
     folder: str
@@ -65,12 +65,11 @@ def cache(
     folder: str | os.PathLike[str] | None = None,
     *,
     clear: bool = False,
-    limit: int | None = None,
 ) -> Cache:
-    """Show what a cache folder holds; clear it, or set its limit in bytes.
+    """Show what a cache folder holds, or clear it.
 
-    The default folder is that of the environment variable ``OOCDATA_CACHE``. With a `limit`, the
-    folder is created if it does not exist. A folder that is no cache is an `ArgumentError`.
+    The default folder is that of the environment variable ``OOCDATA_CACHE``. A folder that is no
+    cache is an `ArgumentError`.
     """
     path = os.fspath(folder) if folder is not None else os.environ.get(_ENVIRONMENT)
     if not path:
@@ -78,17 +77,12 @@ def cache(
             f"`folder` must be given, or set by the environment variable {_ENVIRONMENT}."
         )
     path = os.path.abspath(os.path.expanduser(path))
-    if limit is not None:
-        CacheFolder.at(path).set_limit(limit)
     if not os.path.isdir(path):
         raise MissingFileError("No such folder.", path=path)
-    objects = CacheFolder.at(path) if CacheFolder.is_at(path) else None
+    objects = CacheFolder.at(path) if os.path.isdir(os.path.join(path, OBJECTS)) else None
     datasets = written_caches(path)
     if objects is None and not datasets:
-        raise ArgumentError(
-            f"`folder` must be a cache folder of oocdata; '{path}' is none. To make it one, set "
-            "its limit."
-        )
+        raise ArgumentError(f"`folder` must be a cache folder of oocdata; '{path}' is none.")
     freed, in_use = None, list[str]()
     if clear:
         freed = objects.clear() if objects else 0

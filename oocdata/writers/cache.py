@@ -1,22 +1,22 @@
 """Cache the elements of a dataset: compute them once, and store them as ``.npy`` files.
 
 The cache of a dataset is a folder named after the fingerprint of its data and functions
-(`dataset_fingerprint`), so it can't be mistaken for the cache of another dataset. Each array is
-written and resumed as by `oocdata.create` and `convert` (`oocdata.writers.output`). The parent
-folder may also hold cached bytes of stores (`oocdata.stores.folder`).
+(`dataset_fingerprint`), so it can't be mistaken for the cache of another dataset. It is written and
+resumed as a file of `oocdata.create` and `convert` is (`oocdata.writers.output`), and gets its name
+when all arrays are complete. The parent folder may also hold cached bytes of stores
+(`oocdata.stores.folder`).
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
-from glob import iglob
+from functools import partial
+from glob import escape, glob
 from hashlib import blake2b
-from math import inf
 from typing import Any
 
 import numpy as np
@@ -40,10 +40,11 @@ from oocdata.memory import cache_share
 from oocdata.writers.disk import PARTIAL, Lock, write_errors, write_json
 from oocdata.writers.output import Output
 from oocdata.writers.placement import Placement
+from oocdata.writers.storage import NpyStorage
 from oocdata.writers.target import Target
 
-_ABOUT = "cache.json"
-"""Name of the file that says what a cache was made of."""
+_ABOUT, _FILE = "cache.json", "{}.npy"
+"""Names of the file that says what a cache was made of, and of its arrays."""
 
 _BATCH_BYTES = 4 << 20
 """Bytes of elements computed at a time."""
@@ -69,11 +70,10 @@ def cache(dataset: Dataset, folder: str | os.PathLike[str] | None, workers: int)
         folder = as_path("folder", folder)
         if os.path.exists(folder) and not os.path.isdir(folder):
             raise ArgumentError(f"`folder` must be a folder; '{folder}' is a file.")
-        own_folder = os.path.join(folder, _name(dataset))
-        paths = [os.path.join(own_folder, f"{number}.npy") for number in range(len(specs))]
-        while not all(map(os.path.exists, paths)):  # again if it was deleted meanwhile
-            _fill(dataset, own_folder, paths, specs, workers)
-        views = [View.of(_open_array(*pair, count)) for pair in zip(paths, specs, strict=True)]
+        path = os.path.join(os.path.abspath(folder), _name(dataset))
+        if not os.path.exists(path):
+            _fill(dataset, path, specs, workers)
+        views = [View.of(_open_array(path, *pair, count)) for pair in enumerate(specs)]
     remaining = iter(views)
     return Cached(enumerated(dataset), map_tree(lambda _: next(remaining), dataset.spec))
 
@@ -114,13 +114,14 @@ def _shape(leaf: ArraySpec) -> tuple[int, ...]:
     return tuple(length or 0 for length in leaf.shape)
 
 
-def _open_array(path: str, leaf: ArraySpec, count: int) -> Source:
+def _open_array(folder: str, number: int, leaf: ArraySpec, count: int) -> Source:
+    path = os.path.join(folder, _FILE.format(number))
     source = open_npy(path, dtype=leaf.dtype if is_small_float(leaf.dtype) else None)
     written = (count, *_shape(leaf))
     if (source.shape, source.dtype) != (written, leaf.dtype):
         raise SourceError(
             f"the file must hold the cached array, {written} {leaf.dtype}; it holds "
-            f"{source.shape} {source.dtype}. Delete the file, and it will be made again.",
+            f"{source.shape} {source.dtype}. Delete its folder, and it will be made again.",
             path=path,
         )
     return blocked(source, (0,))
@@ -147,38 +148,55 @@ def _batches(dataset: Dataset, start: int, workers: int) -> Iterator[tuple[int, 
         start += len(next(leaves(batch)))
 
 
-def _fill(
-    dataset: Dataset, folder: str, paths: list[str], specs: list[ArraySpec], workers: int
-) -> None:
-    """Write the missing arrays of a cache, continuing after the rows that are on the disk."""
-    count, outputs = len(dataset), dict[int, Output]()
-    about = {"cache": os.path.basename(folder)}
-    with write_errors(folder):
+class _Arrays:
+    """The `Storage` of several ``.npy`` files in a folder; rows of all are written together."""
+
+    def __init__(self, targets: Sequence[Target], folder: str, *, done: int = 0) -> None:
         os.makedirs(folder, exist_ok=True)
-    with ExitStack() as stack:
-        for number, (path, leaf) in enumerate(zip(paths, specs, strict=True)):
-            if os.path.exists(path):
-                continue
-            shape = (count, *_shape(leaf))
-            target = Target(format="npy", key=None, shape=shape, dtype=leaf.dtype)
-            output = Output(target, _placement(path), about, waits=True)
-            stack.enter_context(closing(output))
-            if not os.path.exists(path):  # else the process that held the lock before has placed it
-                outputs[number] = output
-        node = {"of": repr(dataset), "arrays": len(paths)}
-        write_json(os.path.join(folder, _ABOUT), node)
-        first = min((output.done for output in outputs.values()), default=count)
-        for start, batch in _batches(dataset, first, workers):
-            parts = list(leaves(batch))
-            stop = start + len(parts[0])
-            for number, output in outputs.items():
-                output.write(start, parts[number])
-            # A small array is rarely saved by itself, but has to be continued at the same row.
-            if any(output.done == stop for output in outputs.values()):
-                for output in outputs.values():
-                    output.save(stop)
-        for output in outputs.values():
-            output.finish(count)
+        self._each: list[NpyStorage] = []
+        try:
+            for number, target in enumerate(targets):
+                path = os.path.join(folder, _FILE.format(number))
+                self._each.append(NpyStorage(target, path, done=done))
+        except BaseException:
+            self.abandon()
+            raise
+
+    def write(self, first: int, *values: NDArray[Any]) -> None:
+        for storage, part in zip(self._each, values, strict=True):
+            storage.write(first, part)
+
+    def save(self) -> None:
+        for storage in self._each:
+            storage.save()
+
+    def close(self, rows: int) -> None:
+        for storage in self._each:
+            storage.close(rows)
+
+    def abandon(self) -> None:
+        for storage in self._each:
+            storage.abandon()
+
+
+def _fill(dataset: Dataset, path: str, specs: list[ArraySpec], workers: int) -> None:
+    """Write a cache, after the elements that an earlier process has saved."""
+    count, placement = len(dataset), _placement(path)
+    targets = [
+        Target(format="npy", key=None, shape=(count, *_shape(leaf)), dtype=leaf.dtype)
+        for leaf in specs
+    ]
+    about, arrays = {"cache": os.path.basename(path)}, partial(_Arrays, targets, placement.result)
+    with write_errors(path):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        output = Output(arrays, placement, about, waits=True)
+    with closing(output):
+        if os.path.exists(path):  # the process that held the lock before has placed it
+            return
+        write_json(os.path.join(placement.result, _ABOUT), {"of": repr(dataset)})
+        for start, batch in _batches(dataset, output.done, workers):
+            output.write(start, *leaves(batch))
+        output.finish(count)
 
 
 def _placement(path: str) -> Placement:
@@ -198,65 +216,35 @@ class WrittenCache:
 
     def delete(self) -> bool:
         """Delete the cache, and return whether it was; a cache that is being written is kept."""
-        with suppress(FileNotFoundError), ExitStack() as stack:
-            names = {name.removesuffix(PARTIAL) for name in os.listdir(self.path)}
-            arrays = [_placement(os.path.join(self.path, name)) for name in names - {_ABOUT}]
-            try:
-                for array in arrays:
-                    stack.enter_context(closing(Lock(array)))
-            except SourceError:
-                return False
-            for array in arrays:
-                with suppress(FileNotFoundError):
-                    os.unlink(array.path)
-                array.remove()
-            os.unlink(os.path.join(self.path, _ABOUT))  # last: it lists the cache
-            with suppress(OSError):  # another process begins it anew
-                os.rmdir(self.path)
+        placement = _placement(self.path)
+        try:
+            lock = Lock(placement)
+        except SourceError:
+            return False
+        with closing(lock):
+            placement.begin()
+            with suppress(FileNotFoundError):
+                os.rename(self.path, placement.result)  # no incomplete cache has the name
+            placement.remove()
         return True
 
 
 def written_caches(folder: str | os.PathLike[str]) -> list[WrittenCache]:
-    """Return the caches of datasets in a folder, the most recently used first.
-
-    Folders that contain any other file are skipped.
-
-    Examples
-    --------
-    >>> import tempfile, oocdata as ooc
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = ooc.open(np.arange(6.0)).map(np.sqrt).cache(folder)
-    ...     (found,) = written_caches(folder)
-    ...     found.made_of, found.delete(), written_caches(folder)
-    ('<Map of sqrt over <View: 6 rows of () float64>>', True, [])
-    """
+    """Return the caches of datasets in a folder, the most recently used first."""
     found = []
-    for about in iglob(f"{'[0-9a-f]' * 32}/{_ABOUT}", root_dir=folder):
-        path = os.path.join(folder, os.path.dirname(about))
-        with suppress(FileNotFoundError):
-            names = set(os.listdir(path)) - {_ABOUT}
-            if not all(map(_ARRAY.fullmatch, names)):
-                continue
-            node: dict[str, Any] = {"of": "elements of a dataset", "arrays": inf}
-            with (
-                open(os.path.join(folder, about), encoding="utf-8") as file,
-                suppress(ValueError, TypeError),  # damaged
-            ):
-                node |= json.load(file)
-            files = [os.path.join(at, name) for at, _, each in os.walk(path) for name in each]
-            status = {file: os.stat(file) for file in files}
-            arrays = [each for file, each in status.items() if file.endswith(".npy")]
-            found.append(
-                WrittenCache(
-                    path,
-                    node["of"],
-                    sum(name.endswith(".npy") for name in names) == node["arrays"],
-                    sum(each.st_blocks * 512 for each in status.values()),
-                    max((max(each.st_mtime, each.st_atime) for each in arrays), default=0.0),
-                )
-            )
+    own = os.path.join(escape(os.path.abspath(folder)), "[0-9a-f]" * 32)
+    for below in ("", f"{PARTIAL}/result.npy"):
+        for about in glob(f"{own}{below}/{_ABOUT}"):
+            place, made_of = os.path.dirname(about), "elements of a dataset"
+            with suppress(FileNotFoundError):
+                with (
+                    open(about, encoding="utf-8") as file,
+                    suppress(ValueError, TypeError, KeyError),  # damaged
+                ):
+                    made_of = str(json.load(file)["of"])
+                each = [os.stat(os.path.join(place, name)) for name in os.listdir(place)]
+                nbytes = sum(one.st_blocks * 512 for one in each)
+                used = max(max(one.st_mtime, one.st_atime) for one in each)
+                path = place.removesuffix(below)
+                found.append(WrittenCache(path, made_of, not below, nbytes, used))
     return sorted(found, key=lambda written: (-written.used, written.path))
-
-
-_ARRAY = re.compile(rf"\d+\.npy({re.escape(PARTIAL)})?|{re.escape(_ABOUT)}\.new")
-"""Name of an array, of the folder in which it is made, or of a file that a killed process left."""

@@ -1,8 +1,7 @@
 """Lock the folder in which a result is made, flush files to the disk, and rename them into place.
 
-The lock is on a note in the folder that says that oocdata made it, so that only one process writes
-the result. A folder without the note is neither used nor deleted, because it must be somebody
-else's.
+The lock is on a note in the folder that says that oocdata made it. A folder without the note is
+neither used nor deleted, because it must be somebody else's.
 """
 
 from __future__ import annotations

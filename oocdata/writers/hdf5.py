@@ -2,12 +2,9 @@
 
 A process that is killed while HDF5 writes its own metadata leaves an unreadable file. So the
 metadata stays in memory (``H5Fset_mdc_config``, evictions disabled) until a save, which closes the
-file. A marker file exists during the save, so that a later process knows whether it was
-interrupted. Between saves only chunks are written, after all bytes that the file refers to. The
-metadata in memory grows with the number of chunks, so there is a save after so many of them.
-
-HDF5's filters are applied here, without its global lock, which would let only one thread encode at
-a time. A chunk passes through them in order (HDF5 File Format Specification, III.C and IV.A.2.l).
+file; a marker file exists meanwhile. Between saves only chunks are written, after all bytes that
+the file refers to. HDF5's filters are applied here, without its lock, which would let only one
+thread encode at a time, in order (HDF5 File Format Specification, III.C and IV.A.2.l).
 """
 
 from __future__ import annotations
@@ -20,72 +17,38 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.errors import SourceError
-from oocdata.formats.hdf5.decode import LZ4, ZSTD
+from oocdata.formats.codecs import codecs
 from oocdata.formats.hdf5.file import hdf5_library
 from oocdata.threads import Threads, cores, in_order
-from oocdata.writers.codec import NONE, Codec, compress
+from oocdata.writers.codec import NONE, Codec
 from oocdata.writers.disk import write_errors
-from oocdata.writers.storage import FlatStorage, Place, Storage, pad_chunk, units_of
+from oocdata.writers.storage import Place, pad_chunk, units_of
 from oocdata.writers.target import Target
 
 _MOST_UNSAVED = 1 << 14
 """Most chunks between two saves; until then each takes about 350 bytes of metadata in memory."""
 
 
-def open_hdf5_storage(target: Target, path: str, *, done: int = 0) -> Storage:
-    """Create a file with a dataset, or resume one; see `open_storage`."""
-    if done:
-        if os.path.exists(_marker(path)):
-            raise SourceError("the file was stopped while it was being saved.", path=path)
-    else:
-        with write_errors(path, target.key), hdf5_library().File(path, "w") as file:
-            _create(file, target)
-    if target.chunks is not None:
-        return Hdf5Storage(target, path, done=done)
-    with hdf5_library().File(path, "r") as file:
-        offset = file[target.key].id.get_offset()
-    # An array without elements has no offset.
-    return FlatStorage(target, path, offset=offset or 0)
-
-
 def _create(file: Any, target: Target) -> None:
-    library = hdf5_library()
-    properties = library.h5p.create(library.h5p.DATASET_CREATE)
-    if target.chunks is None:
-        properties.set_alloc_time(library.h5d.ALLOC_TIME_EARLY)
-    longest: Any = tuple(length or None for length in target.shape)  # None: unlimited
+    codec = target.codec
+    filters: dict[str, Any] = {}
+    if codec != NONE:
+        shuffle = codec.shuffled and target.dtype.itemsize > 1
+        filters = {"compression": codec.name, "compression_opts": codec.level, "shuffle": shuffle}
     dataset = file.create_dataset(
         target.key,
         target.shape,
         target.dtype,
         chunks=target.chunks,
-        maxshape=target.chunks and longest,
+        maxshape=tuple(length or None for length in target.shape),  # None: unlimited
         fillvalue=np.array(target.fill_value or np.zeros((), target.dtype), target.dtype),
         fill_time="never",
-        dcpl=properties,
-        allow_unknown_filter=True,
-        **filters_of(target),
+        **filters,
     )
     dataset.attrs.update(target.attributes)
     for axis, dimension in enumerate(target.dimension_names or ()):
         if dimension:
             dataset.dims[axis].label = dimension
-
-
-def filters_of(target: Target) -> dict[str, Any]:
-    """Return the arguments of h5py's ``create_dataset`` that say which filters a dataset has.
-
-    Options of plugins are those that they would set themselves (HDF5's filter registry and their
-    sources), so that a file can be written without the plugin.
-    """
-    codec = target.codec
-    if codec == NONE:
-        return {}
-    number, options = {
-        "gzip": ("gzip", codec.level), "zstd": (ZSTD, (codec.level,)), "lz4": (LZ4, (0,)),
-    }[codec.name]  # fmt: skip
-    shuffle = codec.shuffled and target.dtype.itemsize > 1
-    return {"compression": number, "compression_opts": options, "shuffle": shuffle}
 
 
 def encode_chunk(codec: Codec, chunk: NDArray[Any]) -> tuple[Any, int]:
@@ -99,7 +62,7 @@ def encode_chunk(codec: Codec, chunk: NDArray[Any]) -> tuple[Any, int]:
     is_shuffled = codec.shuffled and chunk.itemsize > 1
     if is_shuffled:
         raw = np.ascontiguousarray(raw.reshape(-1, chunk.itemsize).T).reshape(-1)
-    encoded = compress(codec, raw, chunk.itemsize)
+    encoded = codecs().deflate_encode(raw, level=codec.level)
     return (encoded, 0) if len(encoded) < len(raw) else (raw, 1 << is_shuffled)
 
 
@@ -109,14 +72,19 @@ def _marker(path: str) -> str:
 
 
 class Hdf5Storage:
-    """A chunked dataset of a file, written chunk by chunk."""
+    """A chunked dataset of a file, created or resumed, and written chunk by chunk."""
 
     def __init__(self, target: Target, path: str, *, done: int = 0) -> None:
         self._target, self._path = target, path
         self._file: Any = None
         self._dataset: Any = None
         self._unsaved = 0
-        if done:
+        if not done:
+            with write_errors(path, target.key), hdf5_library().File(path, "w") as file:
+                _create(file, target)
+        elif os.path.exists(_marker(path)):
+            raise SourceError("the file was stopped while it was being saved.", path=path)
+        else:
             self._open()
         self._threads = Threads(cores(), "oocdata-encode")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from numpy.typing import NDArray
@@ -14,7 +15,6 @@ from oocdata.index import as_count
 from oocdata.writers.disk import Lock, write_json
 from oocdata.writers.placement import Placement
 from oocdata.writers.storage import Storage
-from oocdata.writers.target import Target
 from oocdata.writers.upload import Upload
 
 SAVE_BYTES = 256 << 20
@@ -24,24 +24,24 @@ SAVE_BYTES = 256 << 20
 class Output:
     """An array under construction, which nobody else may write meanwhile.
 
-    With `about`, texts that identify what is written, a journal says how many rows are safe on the
-    disk. A later output with an equal `about` goes on with these `done` rows; otherwise `anew` says
-    why an earlier array is not continued. Without texts (an empty `about`) none ever is. If another
-    process writes the array, this one `waits`, or raises `SourceError`.
+    `open_storage` creates its `Storage`, or with ``done=`` resumes it. With `about`, texts that
+    identify what is written, a journal says how many rows are safe on the disk, and a later output
+    with an equal `about` continues after these `done` rows. Without texts nothing is continued. If
+    another process writes the array, this one `waits`, or raises `SourceError`.
     """
 
     def __init__(
         self,
-        target: Target,
+        open_storage: Callable[..., Storage],
         placement: Placement | Upload,
-        about: Mapping[str, str] | None = None,
+        about: Mapping[str, str],
         *,
         waits: bool = False,
     ) -> None:
-        self._target, self._placement, self._about = target, placement, about
+        self._open, self._placement, self._about = open_storage, placement, dict(about)
         self._journal = os.path.join(placement.folder, "journal")
         self._unsaved, self._is_complete = 0, False
-        self.done, self.anew = 0, ""
+        self.done = 0
         self._storage: Storage | None = None
         self._lock = Lock(placement, waits=waits)
         try:
@@ -59,56 +59,43 @@ class Output:
     def _begun(self) -> Storage:
         self.done = 0
         self._placement.begin()
-        return self._placement.storage(self._target)
+        return self._open()
 
     def _resumed(self) -> Storage | None:
-        """Return the array of an earlier process, or None and set `anew`, if there was one."""
-        if self._about is None or not os.path.exists(self._journal):
+        """Return the array of an earlier process, or None if it can't be continued."""
+        if not self._about:
             return None
-        try:
+        # A missing or damaged journal, or a damaged array: the array is written from its beginning.
+        with suppress(SourceError, OSError, ValueError, KeyError, TypeError):
             with open(self._journal, encoding="utf-8") as file:
                 journal = json.load(file)
-            saved, done = journal["about"], as_count("done", journal["done"], at_least=0)
+            done = as_count("done", journal["done"], at_least=0)
             placing = as_count("placing", journal["placing"], at_least=0)
-            changed = [name for name, now in self._about.items() if saved.get(name) != now]
-        except (ValueError, KeyError, TypeError, AttributeError):
-            self.anew = "its journal is damaged"
-            return None
-        if not self._about:
-            self.anew = "changes of its source can't be detected"
-        elif changed:
-            self.anew = f"{changed[0]} has changed"
-        elif not done:
-            self.anew = "it had saved nothing yet"
-        elif placing not in (0, self._placement.inode):
-            # The result was exchanged with the old array, which is in the folder now.
-            self.anew = "its result is in place already"
-        else:
-            self.done = done
-            try:
-                return self._placement.storage(self._target, done=done)
-            except (SourceError, OSError, KeyError, ValueError) as error:
-                self.anew = f"its result is damaged ({error})"
+            # With another inode, the result was exchanged with the old array, which is here now.
+            is_here = placing in (0, self._placement.inode)
+            if journal["about"] == self._about and done and is_here:
+                self.done = done
+                return self._open(done=done)
         return None
 
-    def write(self, first: int, rows: NDArray[Any]) -> None:
+    def write(self, first: int, *arrays: NDArray[Any]) -> None:
         """Write rows from row `first` on, after all earlier rows; see `Storage.write`."""
-        self.storage.write(first, rows)
-        self._unsaved += rows.nbytes
+        self.storage.write(first, *arrays)
+        self._unsaved += sum(rows.nbytes for rows in arrays)
         if self._unsaved >= SAVE_BYTES:
-            self.save(first + len(rows))
+            self.save(first + len(arrays[0]))
 
     def save(self, done: int) -> None:
         """Flush the rows written so far to the disk, and note in the journal how many they are."""
-        if self._about is not None:
+        if self._about:
             self.storage.save()
             self.note(done)
         self._unsaved = 0
 
     def note(self, done: int, placing: int = 0) -> None:
         """Write to the journal how many rows are safe, and the inode of a result to be renamed."""
-        if self._about is not None:
-            node = {"about": dict(self._about), "done": done, "placing": placing}
+        if self._about:
+            node = {"about": self._about, "done": done, "placing": placing}
             write_json(self._journal, node)
         self.done = done
 

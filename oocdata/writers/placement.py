@@ -1,8 +1,7 @@
 """Place results on a disk: write them beside their final path, flush them, and rename them.
 
-Until it is complete, a result is in a folder ``<name>.oocdata-partial``, which nothing opens by
-mistake. The folder has a lock, so that no two processes write the same result, and a note that
-explains it. A process that is killed leaves only this folder.
+Until it is complete, a result is in a folder ``<name>.oocdata-partial`` with a lock and a note. A
+process that is killed leaves only this folder.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Define `Storage`, an array that is written row by row, and the simplest: contiguous rows."""
+"""Define `Storage`, an array that is written row by row, and that of ``.npy``."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from io import BytesIO, FileIO
 from itertools import product
 from typing import Any, Protocol, TypeAlias
@@ -23,10 +23,12 @@ Place: TypeAlias = tuple[int, ...]
 class Storage(Protocol):
     """An array under construction. Rows come in any order, and may be written twice."""
 
-    def write(self, first: int, values: NDArray[Any]) -> None:
-        """Write rows from row `first` on, in whole units of the target but for the last rows.
+    @property
+    def write(self) -> Callable[..., None]:
+        """Write rows from row `first` on: ``write(first, rows)``.
 
-        The values have the target's dtype, and are not used after the call returns.
+        They are whole units of the target but for the last rows, have the target's dtype, and are
+        not used after the call returns. A storage of several arrays takes rows of each.
         """
         ...
 
@@ -54,10 +56,10 @@ def open_storage(target: Target, path: str, *, done: int = 0) -> Storage:
 
             return ZarrStorage(target, path, done=done)
         if target.format == "hdf5":
-            from oocdata.writers.hdf5 import open_hdf5_storage
+            from oocdata.writers.hdf5 import Hdf5Storage
 
-            return open_hdf5_storage(target, path, done=done)
-        return FlatStorage(target, path, done=done)
+            return Hdf5Storage(target, path, done=done)
+        return NpyStorage(target, path, done=done)
 
 
 def units_of(
@@ -66,11 +68,6 @@ def units_of(
     """Yield the grid position of each chunk or shard of shape `unit` that rows fill, and its part.
 
     Row `first` begins a unit; the last units may be incomplete.
-
-    Examples
-    --------
-    >>> [(place, part.tolist()) for place, part in units_of(8, np.arange(6), (4,))]
-    [((2,), [0, 1, 2, 3]), ((3,), [4, 5])]
     """
     starts = [range(0, length, step) for length, step in zip(values.shape, unit, strict=True)]
     before = first // unit[0]
@@ -81,14 +78,7 @@ def units_of(
 
 
 def pad_chunk(target: Target, values: NDArray[Any]) -> NDArray[Any]:
-    """Return a whole C-contiguous chunk, with fill values beyond the end of the array.
-
-    Examples
-    --------
-    >>> target = Target(format="zarr", key=None, shape=(3,), dtype=np.dtype("i2"), chunks=(4,))
-    >>> pad_chunk(target, np.array([1, 2], "i2"))
-    array([1, 2, 0, 0], dtype=int16)
-    """
+    """Return a whole C-contiguous chunk, with fill values beyond the end of the array."""
     if values.shape == target.chunks:
         return np.ascontiguousarray(values)
     chunk = np.full(target.chunks or (), target.fill_value or 0, target.dtype)
@@ -96,32 +86,18 @@ def pad_chunk(target: Target, values: NDArray[Any]) -> NDArray[Any]:
     return chunk
 
 
-class FlatStorage:
-    """A file of contiguous rows: ``.npy``, or HDF5 of which the first row is at byte `offset`.
+class NpyStorage:
+    """A ``.npy`` file.
 
-    The ``.npy`` header is NumPy's (``numpy.lib.format``, NEP 1). NumPy leaves room in it for any
+    The header is NumPy's (``numpy.lib.format``, NEP 1). NumPy leaves room in it for any
     number of rows, so it can be written before the rows are counted.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> target = Target(format="npy", key=None, shape=(2, 3), dtype=np.dtype("i2"))
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     storage = FlatStorage(target, f"{folder}/a.npy")
-    ...     storage.write(0, np.arange(6, dtype="i2").reshape(2, 3))
-    ...     storage.close(2)
-    ...     np.load(f"{folder}/a.npy")
-    array([[0, 1, 2],
-           [3, 4, 5]], dtype=int16)
     """
 
-    def __init__(
-        self, target: Target, path: str, *, offset: int | None = None, done: int = 0
-    ) -> None:
+    def __init__(self, target: Target, path: str, *, done: int = 0) -> None:
         self._target, self._path = target, path
-        header = self._header(target.shape[0]) if offset is None else b""
-        self._offset = len(header) if offset is None else offset
-        if header and not done:
+        header = self._header(target.shape[0])
+        self._offset = len(header)
+        if not done:
             with open(path, "wb") as file:
                 file.write(header)
         self._file = FileIO(path, "r+")
@@ -154,10 +130,9 @@ class FlatStorage:
     def close(self, rows: int) -> None:
         """Set the length of the file to so many rows, and write their number to its header."""
         try:
-            if self._target.format == "npy":
-                with write_errors(self._path):
-                    self._file.truncate(self._offset + rows * self._target.row_bytes)
-                    os.pwrite(self._file.fileno(), self._header(rows), 0)
+            with write_errors(self._path):
+                self._file.truncate(self._offset + rows * self._target.row_bytes)
+                os.pwrite(self._file.fileno(), self._header(rows), 0)
             self.save()
         finally:
             self.abandon()

@@ -18,13 +18,7 @@ _SUFFIXES: dict[str, Format] = {".npy": "npy", ".h5": "hdf5", ".hdf5": "hdf5", "
 
 
 def format_by_suffix(path: str) -> Format:
-    """Return the format that the suffix of a new file's name chooses.
-
-    Examples
-    --------
-    >>> format_by_suffix("run/ds.h5")
-    'hdf5'
-    """
+    """Return the format that the suffix of a new file's name chooses."""
     suffix = os.path.splitext(path.rstrip("/"))[1].lower()
     if suffix not in _SUFFIXES:
         raise ArgumentError(f"the output's name must end in {', '.join(_SUFFIXES)}; got {path!r}.")
@@ -35,11 +29,6 @@ def target_key(target: Format, key: str | None, default: str | None = None) -> s
     """Return the key of a new array, or None if the file itself is the array.
 
     HDF5 needs a key: if none is given, it is `default`, or ``"/data"``.
-
-    Examples
-    --------
-    >>> target_key("hdf5", None), target_key("zarr", None), target_key("hdf5", "flow/u")
-    ('/data', None, '/flow/u')
     """
     if key is not None and not isinstance(key, str):
         raise ArgumentError(f"a key must be a text; got {key!r}.")
@@ -66,14 +55,7 @@ def target_key(target: Format, key: str | None, default: str | None = None) -> s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """An array to be written.
-
-    Examples
-    --------
-    >>> target = Target(format="npy", key=None, shape=(100, 8), dtype=np.dtype("f4"))
-    >>> target.unit, target.row_bytes
-    ((1, 8), 32)
-    """
+    """An array to be written."""
 
     format: Format
     key: str | None  #: inside the file; None if the file is the array
@@ -134,33 +116,20 @@ _MANY_ROWS = 1 << 62
 def with_chunks(
     target: Target,
     chunks: int | Sequence[int] | None,
-    shards: int | Sequence[int] | None,
     *,
     chunk_bytes: int = LARGEST,
     shard_bytes: int = SHARD_BYTES,
 ) -> Target:
-    """Return the target with the requested chunks and shards, or with the best for whole rows.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> target = Target(format="zarr", key=None, shape=(1000, 64, 64), dtype=np.dtype("f4"))
-    >>> target = with_chunks(target, None, None)
-    >>> target.chunks, target.shards
-    ((16, 64, 64), (1008, 64, 64))
-    """
+    """Return the target with the requested chunks, or the best ones for whole rows, in shards."""
     kind, element, itemsize = target.format, target.element, target.dtype.itemsize
-    if kind == "npy" and (chunks is not None or shards):
-        raise ArgumentError("`chunks` and `shards` must be left out for .npy, which has none.")
-    if kind == "hdf5" and shards:
-        raise ArgumentError("`shards` must be left out for HDF5, whose chunks are in one file.")
-    contiguous = kind == "hdf5" and target.codec == NONE and chunks is None and not target.growing
-    if kind == "npy" or contiguous:
+    if kind == "npy":
+        if chunks is not None:
+            raise ArgumentError("`chunks` must be left out for .npy, which has none.")
         return target
     if chunks is None:
         requested = default_chunks(target.shape, itemsize, largest=chunk_bytes)
     else:
-        requested = _full_shape("chunks", chunks, element)
+        requested = _full_shape(chunks, element)
     longest = (_MANY_ROWS if target.growing else target.shape[0], *element)
     chunk = tuple(max(1, min(pair)) for pair in zip(requested, longest, strict=True))
     if prod(chunk) * itemsize >= 1 << 31:
@@ -168,25 +137,10 @@ def with_chunks(
             f"a chunk must be smaller than 2 GiB; got {chunk} of {target.dtype}. Give fewer rows, "
             "or a length for each axis."
         )
-    if kind == "hdf5" or shards == 0:
+    if kind == "hdf5":
         return replace(target, chunks=chunk)
-    if shards is None:
-        shard = _default_shards(chunk, longest, itemsize, shard_bytes)
-    else:
-        whole_chunks = [-(-n // c) * c for n, c in zip(element, chunk[1:], strict=True)]
-        shard = _full_shape("shards", shards, whole_chunks)
-        if chunks is not None:
-            # Along an axis where the requested chunk was cut to the array, a shard is one chunk.
-            lengths = zip(shard, chunk, requested, strict=True)
-            shard = tuple(
-                cut if cut < whole and length % whole == 0 else length
-                for length, cut, whole in lengths
-            )
-    if any(length % step for length, step in zip(shard, chunk, strict=True)):
-        raise ArgumentError(
-            f"`shards` must hold whole chunks of {chunk} along each axis; got {shard}."
-        )
-    return replace(target, chunks=chunk, shards=shard)
+    shard = _shards(chunk, longest, itemsize, shard_bytes)
+    return replace(target, chunks=chunk, shards=shard if shard != chunk else None)
 
 
 def default_chunks(
@@ -195,13 +149,6 @@ def default_chunks(
     """Return the shape of chunks of whole rows: at least one row, and about 256 KiB of them.
 
     `shape` is ``(rows, *element)``; a row of more than `largest` bytes is cut.
-
-    Examples
-    --------
-    >>> default_chunks((20_000, 3, 50, 50), 8)
-    (4, 3, 50, 50)
-    >>> default_chunks((100, 1024, 1024, 512), 4)  # a row of 2 GiB
-    (1, 512, 1024, 512)
     """
     element = [max(1, length) for length in shape[1:]]
     rows = max(1, min(CHUNK_BYTES, largest) // (prod(element) * itemsize))
@@ -214,18 +161,10 @@ def default_chunks(
     return (rows, *element)
 
 
-def _default_shards(
+def _shards(
     chunks: Sequence[int], shape: Sequence[int], itemsize: int, nbytes: int = SHARD_BYTES
 ) -> tuple[int, ...]:
-    """Return the shape of shards of whole chunks: as many whole rows as fit, or parts of rows.
-
-    Examples
-    --------
-    >>> _default_shards((20_000, 16), (20_000, 4096), 4)
-    (20000, 416)
-    >>> _default_shards((4, 3, 50, 50), (20_000, 3, 50, 50), 8)
-    (556, 3, 50, 50)
-    """
+    """Return the shape of shards of whole chunks: as many whole rows as fit, or parts of rows."""
     shard, count = list(chunks), 1
     for axis in (*range(len(shard) - 1, 0, -1), 0):
         needed = -(-max(1, shape[axis]) // chunks[axis])
@@ -235,21 +174,15 @@ def _default_shards(
     return tuple(shard)
 
 
-def _full_shape(name: str, lengths: int | Sequence[int], element: Sequence[int]) -> tuple[int, ...]:
-    """Return the shape of a chunk, given its rows or its length along each axis.
-
-    Examples
-    --------
-    >>> _full_shape("chunks", 32, (3, 50, 50)), _full_shape("chunks", (32, 1, 50, 50), (3, 50, 50))
-    ((32, 3, 50, 50), (32, 1, 50, 50))
-    """
+def _full_shape(lengths: int | Sequence[int], element: Sequence[int]) -> tuple[int, ...]:
+    """Return the shape of a chunk, given its rows or its length along each axis."""
     counts = lengths if isinstance(lengths, Sequence) else (lengths,)
-    shape = tuple(as_count(name, length) for length in counts)
+    shape = tuple(as_count("chunks", length) for length in counts)
     if len(shape) == 1:
         return (*shape, *(max(1, length) for length in element))
     if len(shape) != 1 + len(element):
         raise ArgumentError(
-            f"`{name}` must be a number of rows, or a length for each of the "
+            f"`chunks` must be a number of rows, or a length for each of the "
             f"{1 + len(element)} axes; got {tuple(counts)}."
         )
     return shape

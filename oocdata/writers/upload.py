@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +25,6 @@ from oocdata.stores.versions import fetch_small
 from oocdata.threads import Threads
 from oocdata.writers.codec import Format
 from oocdata.writers.disk import PARTIAL, empty_folder, remove_folder
-from oocdata.writers.storage import Place
 from oocdata.writers.target import Target
 from oocdata.writers.zarr import ZarrStorage
 
@@ -170,13 +169,14 @@ class _Uploaded(ZarrStorage):
         """Start to upload every chunk or shard of rows, and wait for those of earlier rows."""
         earlier = len(self._puts)
         super().write(first, values)
+        names, self._written = self._written, []
+        for name in names:
+            with open(name, "rb") as file:
+                data = file.read()
+            os.unlink(name)
+            address = self._address / os.path.relpath(name, self._folder)
+            self._puts.append(self._threads.begin(partial(self._upload, address, data)))
         self._wait(earlier)
-
-    def _store(self, place: Place, pieces: Iterable[Any]) -> None:
-        """Start to upload a chunk or a shard."""
-        data = b"".join(pieces)
-        address = self._address / "/".join(("c", *map(str, place)))
-        self._puts.append(self._threads.begin(partial(self._upload, address, data)))
 
     def _upload(self, address: Address, data: bytes) -> None:
         try:

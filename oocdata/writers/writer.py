@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -16,7 +17,7 @@ from oocdata.errors import ArgumentError, UnsupportedDtypeError
 from oocdata.formats.opening import local_path
 from oocdata.formats.paths import is_url
 from oocdata.index import as_count, as_flag, as_path
-from oocdata.writers.codec import NAMES, Format, as_codec, encode_attribute
+from oocdata.writers.codec import as_codec
 from oocdata.writers.output import Output
 from oocdata.writers.placement import Placement
 from oocdata.writers.target import Target, format_by_suffix, target_key, with_chunks
@@ -38,30 +39,12 @@ class Writer:
         self._rows = 0
         self._open = True
         self._process = os.getpid()
-        self._output = Output(target, Placement.of(path, target.key, target.format, overwrite))
+        placement = Placement.of(path, target.key, target.format, overwrite)
+        self._output = Output(partial(placement.storage, target), placement, {})
         # Whole rows are written, even if a unit is only a part of a row.
         unit_rows = target.unit[0]
         units = max(1, _BLOCK_BYTES // max(1, unit_rows * target.row_bytes))
         self._block: NDArray[Any] = np.empty((unit_rows * units, *target.element), target.dtype)
-
-    def __repr__(self) -> str:
-        state = "open" if self._open else "closed"
-        return (
-            f"<Writer: {self._rows} rows of {self._target.element} {self._target.dtype}, {state}>"
-        )
-
-    def __len__(self) -> int:
-        return self._rows
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """``(rows so far, *element)``."""
-        return (self._rows, *self._target.element)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Of the elements."""
-        return self._target.dtype
 
     def append(self, rows: ArrayLike) -> None:
         """Append one row, of shape ``element``, or a batch ``(n, *element)``.
@@ -107,10 +90,7 @@ class Writer:
     def _checked(self, rows: ArrayLike) -> NDArray[Any]:
         """Return rows as a batch, or raise if their shape or dtype is wrong."""
         if isinstance(rows, np.ma.MaskedArray):
-            raise ArgumentError(
-                "rows must not be masked, for a file has no place for the mask; got a masked "
-                "array. Fill it: rows.filled(value)."
-            )
+            raise ArgumentError("rows must not be masked. Fill them: rows.filled(value).")
         try:
             array = np.asarray(rows)
         except ValueError as error:  # lists of unequal length
@@ -193,10 +173,7 @@ def create(
     element_shape: Sequence[int],
     key: str | None = None,
     chunks: int | Sequence[int] | None = None,
-    shards: int | Sequence[int] | None = None,
     codec: str | None = None,
-    attributes: Mapping[str, Any] | None = None,
-    dimension_names: Sequence[str | None] | None = None,
     overwrite: bool = False,
 ) -> Writer:
     """Create an array in a file, to be written batch by batch.
@@ -221,19 +198,12 @@ def create(
         The array's name inside an HDF5 file or Zarr group; by default ``"/data"`` in HDF5, and an
         array without a group in Zarr. A file or group is written whole, with one array.
     chunks : int or sequence of int, optional
-        Rows per chunk, or a length for each axis. By default about 256 KiB of whole rows.
-    shards : int or sequence of int, optional
-        For Zarr, the shape of one file, in whole chunks; by default rows of about 32 MiB. 0 means
-        one file per chunk.
+        Rows per chunk, or a length for each axis. By default about 256 KiB of whole rows. Chunks of
+        Zarr are stored in shards, files of about 32 MiB before compression.
     codec : str, optional
-        ``"none"``, ``"gzip:4"``, ``"zstd"``, ``"blosc-lz4"``, …, with a level after the colon;
-        by default ``"gzip"`` in HDF5, ``"blosc-zstd"`` in Zarr, none in ``.npy``. Default levels:
-        gzip 1, zstd and blosc-zstd 3, blosc-lz4 5. Bytes of equal significance are grouped before
-        compression, where the format has a filter for it.
-    attributes : mapping, optional
-        Of HDF5 and Zarr arrays.
-    dimension_names : sequence of str, optional
-        One for each axis, in HDF5 and Zarr.
+        In HDF5 ``"gzip"`` (the default) or ``"none"``; in Zarr ``"blosc-zstd"`` (the default),
+        ``"blosc-lz4"``, ``"zstd"``, ``"gzip"`` or ``"none"``. Bytes of equal significance are
+        grouped before compression, where the format has a filter for it.
     overwrite : bool
         Replace an existing array of that name when the new one is complete. A file or group that
         holds anything else is never replaced.
@@ -278,12 +248,6 @@ def create(
         raise ArgumentError(
             f"`element_shape` must be a sequence of lengths; got {element_shape!r}."
         ) from None
-    _check_names(dimension_names, 1 + len(element))
-    if kind == "npy" and (attributes or dimension_names):
-        raise ArgumentError(
-            "`attributes` and `dimension_names` must be left out for .npy, which has no place for "
-            "them. Write .h5 or .zarr."
-        )
     stored = as_dtype(dtype).newbyteorder("=")
     if is_small_float(stored):
         raise UnsupportedDtypeError(
@@ -295,36 +259,6 @@ def create(
         shape=(0, *element),
         dtype=stored,
         codec=as_codec(codec, kind),
-        attributes=_encoded(attributes or {}, kind),
-        dimension_names=tuple(dimension_names) if dimension_names is not None else None,
         growing=True,
     )
-    whole = with_chunks(target, chunks, shards)
-    return Writer(whole, name, overwrite=as_flag("overwrite", overwrite))
-
-
-def _check_names(names: Any, axes: int) -> None:
-    if names is None:
-        return
-    is_list = isinstance(names, Sequence) and not isinstance(names, str) and len(names) == axes
-    if not is_list or not all(name is None or isinstance(name, str) for name in names):
-        raise ArgumentError(
-            f"`dimension_names` must name each of the {axes} axes, by a text or None; got "
-            f"{names!r}."
-        )
-
-
-def _encoded(attributes: Any, kind: Format) -> tuple[tuple[str, Any], ...]:
-    if not isinstance(attributes, Mapping):
-        raise ArgumentError(f"`attributes` must be a mapping; got {attributes!r}.")
-    encoded = []
-    for name, value in attributes.items():
-        if not isinstance(name, str) or not name or "\0" in name:
-            raise ArgumentError(f"the name of an attribute must be a text; got {name!r}.")
-        encoded.append((name, encode_attribute(name, value, kind)))
-        if encoded[-1][1] is None:
-            raise ArgumentError(
-                f"`attributes` must be what {NAMES[kind]} can hold, and dimensions are named by "
-                f"`dimension_names`; got {value!r} for {name!r}."
-            )
-    return tuple(encoded)
+    return Writer(with_chunks(target, chunks), name, overwrite=as_flag("overwrite", overwrite))

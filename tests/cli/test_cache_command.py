@@ -32,8 +32,8 @@ def words(text: str) -> list[str]:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Make a folder with bytes of two objects, the elements of a dataset, and a foreign file."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OOCDATA_CACHE_BYTES", str(1 << 30))
     kept = CacheFolder.at(tmp_path / "kept")
-    kept.set_limit(1 << 30)
     kept.entry("https://host/[a].h5", "1", 50_000).write(0, bytes(4096))
     kept.entry(PLACE, "1", 5 << 20).write(0, bytes(1 << 20))
     for used, (_, path, _) in enumerate(sorted(kept.files())):
@@ -70,7 +70,7 @@ def test_json(folder: Path) -> None:
     found = json.loads(run("kept", "--json").output)
     assert found["limit"] == 1 << 30
     assert found["objects"] == 2
-    assert found["object_bytes"] == sum(on_disk(folder, "objects/*/*"))
+    assert found["object_bytes"] == sum(on_disk(folder, "oocdata-objects/*/*"))
     (one,) = found["datasets"]
     assert one["whole"]
     assert found["freed"] is None
@@ -97,22 +97,11 @@ def test_clear(folder: Path) -> None:
 
 def test_a_dataset_being_written_is_not_deleted(folder: Path) -> None:
     (path,) = (path.parent for path in folder.glob("*/0.npy"))
-    with closing(Lock(Placement(str(path / "1.npy"), None, "npy", False))):
+    with closing(Lock(Placement(str(path), None, "npy", False))):
         found = run("kept", "--clear")
     assert found.exit_code == 3
     assert f"left {path}: a process is writing it" in " ".join(words(found.output))
     assert np.load(path / "0.npy").shape == (20_000,)
-
-
-def test_a_limit(folder: Path) -> None:
-    assert run("kept", "--limit", "500K").exit_code == 0
-    found = json.loads(run("kept", "--json").output)
-    assert found["limit"] == 500 << 10
-    # The least recently used is deleted first, then the other one, which exceeds the limit.
-    assert (found["objects"], len(found["datasets"])) == (0, 1)
-    assert (
-        words(run("new", "--limit", "100G").output)[1] == "objects 0, 0 bytes of at most 100.0 GiB"
-    )
 
 
 @pytest.mark.parametrize(
@@ -120,10 +109,7 @@ def test_a_limit(folder: Path) -> None:
     [
         ([], 2, "FOLDER must be given, or set by the environment variable"),
         (["nowhere"], 1, "No such folder."),
-        (["."], 2, "is none. To make it one, set its limit."),
-        (["kept", "--limit", "much"], 2, "no number of bytes, such as 100G"),
-        (["kept", "--limit", "0"], 2, "no number of bytes"),
-        (["ds.npy", "--limit", "1G"], 2, "FOLDER must be a folder that can be written"),
+        (["."], 2, "is none."),
     ],
 )
 def test_wrong_calls(folder: Path, arguments: list[str], code: int, text: str) -> None:
@@ -132,4 +118,4 @@ def test_wrong_calls(folder: Path, arguments: list[str], code: int, text: str) -
     assert found.exit_code == code
     assert text in " ".join(found.stderr.split())
     assert not Path("nowhere").exists()
-    assert not Path("objects").exists()
+    assert not Path("oocdata-objects").exists()

@@ -40,7 +40,6 @@ from oocdata.cli import app
 from oocdata.describe import as_json, fingerprint
 from oocdata.errors import ArgumentError, MissingFileError, OocdataError, SourceError
 from oocdata.stores import address as addresses
-from oocdata.stores import answers
 from oocdata.stores import link as links
 from oocdata.stores.address import Address, client, list_names
 from oocdata.stores.link import Link
@@ -57,8 +56,9 @@ SECRET = "AbraCadabra0815"
 @pytest.fixture(autouse=True)
 def new_clients(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Reset clients, which take credentials when they are made."""
-    monkeypatch.setattr(links, "_FIRST_PAUSE", 0.001)
-    monkeypatch.setattr(links, "_LONGEST_PAUSE", 0.002)
+    monkeypatch.setattr(addresses, "_FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(addresses, "_LONGEST_PAUSE", 0.002)
+    monkeypatch.setattr(links, "_PAUSE", 0.001)
     client.cache_clear()
     yield
     client.cache_clear()
@@ -286,7 +286,6 @@ def test_https_is_plain_http_whatever_the_host(url: str) -> None:
 
 
 def test_a_store_that_lacks_a_setting_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answers, "TRIES", 1)
     for name in ("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_USE_EMULATOR"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(SourceError, match="Account must be specified") as caught:

@@ -20,6 +20,7 @@ import oocdata as ooc
 from oocdata import memory
 from oocdata.engines.cache import cache as chunk_cache
 from oocdata.errors import OocdataError, SourceError
+from oocdata.stores import address as addresses
 from oocdata.stores import blocks
 from oocdata.stores import link as links
 
@@ -115,8 +116,9 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def proxy(
     tmp_path: Path, written: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[FaultProxy]:
-    monkeypatch.setattr(links, "_FIRST_PAUSE", 0.001)
-    monkeypatch.setattr(links, "_LONGEST_PAUSE", 0.002)
+    monkeypatch.setattr(addresses, "_FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(addresses, "_LONGEST_PAUSE", 0.002)
+    monkeypatch.setattr(links, "_PAUSE", 0.001)
     chunk_cache.forget()
     blocks.forget()
     shutil.copytree(written[0], tmp_path, dirs_exist_ok=True)

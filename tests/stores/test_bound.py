@@ -33,7 +33,6 @@ from oocdata.engines.planned import PlannedCache
 from oocdata.engines.prefetch import Fetch
 from oocdata.memory import DEFAULT_MEMORY, lowered_limit, scratch_share
 from oocdata.stores import blocks
-from oocdata.stores import link as links
 from oocdata.stores.budget import AnswerBudget, Request
 from oocdata.stores.link import link
 
@@ -60,7 +59,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RangeServer]:
 
 @pytest.fixture
 def server(served: RangeServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[RangeServer]:
-    monkeypatch.setattr(links, "_TIMEOUT", 600.0)
+    monkeypatch.setattr("oocdata.stores.address._SILENCE", 600.0)
     yield served
     ooc.set_memory(DEFAULT_MEMORY)
 

@@ -199,7 +199,7 @@ def test_damage_in_the_folder_is_never_delivered(
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_folder_without_room(server: RangeServer, tmp_path: Path, layout: str) -> None:
     name, key = LAYOUTS[layout]
-    CacheFolder(tmp_path / "kept", limit=64 << 10)
+    CacheFolder.at(tmp_path / "kept")._limit = 64 << 10
     view = ooc.open(f"{server.url}/{name}", key, cache=tmp_path / "kept")
     for epoch in range(2):
         assert_array_equal(read(view, epoch), ROWS)
@@ -211,7 +211,7 @@ def test_of_what_exceeds_the_limit_a_part_stays(
 ) -> None:
     """Files in use are not deleted to make room for more of them."""
     name, key = LAYOUTS[layout]
-    CacheFolder(tmp_path / "kept", limit=400_000)
+    CacheFolder.at(tmp_path / "kept")._limit = 400_000
     view = ooc.open(f"{server.url}/{name}", key, cache=tmp_path / "kept")
     assert_array_equal(read(view), ROWS)
     fetched = server.nbytes
@@ -224,7 +224,7 @@ def test_of_what_exceeds_the_limit_a_part_stays(
 def test_a_folder_without_room_makes_nothing_be_fetched_twice(
     server: RangeServer, tmp_path: Path
 ) -> None:
-    CacheFolder(tmp_path / "kept", limit=4096)
+    CacheFolder.at(tmp_path / "kept")._limit = 4096
     view = ooc.open(f"{server.url}/a.npy", cache=tmp_path / "kept")
     server.reset()
     for row in (70, 20, 50):

@@ -28,7 +28,6 @@ from oocdata import cost, memory
 from oocdata.engines.cache import cache as chunk_cache
 from oocdata.engines.prefetch import cost_of, prefetched
 from oocdata.stores import blocks
-from oocdata.stores import link as links
 from oocdata.stores.files import StoredFile
 from oocdata.stores.link import REQUESTS, Link, link
 
@@ -84,7 +83,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RangeServer]:
 @pytest.fixture
 def server(served: RangeServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[RangeServer]:
     # Or on a busy machine an answer that is on its way is taken for lost, and asked for again.
-    monkeypatch.setattr(links, "_TIMEOUT", 600.0)
+    monkeypatch.setattr("oocdata.stores.address._SILENCE", 600.0)
     # Which other tests may have received or not: over new connections fewer are sent at once.
     monkeypatch.setattr(link(), "_answers", REQUESTS)
     chunk_cache.forget()
@@ -503,7 +502,7 @@ def test_more_is_asked_for_than_is_read(server: RangeServer, kind: str) -> None:
 def test_sparse_rows_are_asked_for_before_they_are_read(
     tmp_path: Path, name: str, options: dict[str, Any], sparse: bool, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(links, "_TIMEOUT", 600.0)
+    monkeypatch.setattr("oocdata.stores.address._SILENCE", 600.0)
     monkeypatch.setattr(link(), "_answers", REQUESTS)
     matrix = random_csr(1100, 2000, 0.5)
     write_file(tmp_path / name, matrix, **options)

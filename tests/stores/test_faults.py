@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-import pickle
 import threading
 import zipfile
 from collections import Counter
@@ -35,7 +34,7 @@ from servers.faults import (
     WrongLength,
     WrongRange,
 )
-from servers.http import Answer, refusal, whole
+from servers.http import Answer, DropError, refusal, whole
 from servers.proxy import FaultProxy
 from servers.ranges import RangeServer
 from stored_layouts import KINDS, numbers, write_kinds
@@ -46,7 +45,8 @@ from oocdata.box import Extent
 from oocdata.engines.cache import cache as chunk_cache
 from oocdata.errors import MissingFileError, OocdataError, SourceError, UnknownFormatError
 from oocdata.formats.zarr import remote
-from oocdata.stores import answers, blocks
+from oocdata.stores import address as addresses
+from oocdata.stores import blocks
 from oocdata.stores import link as links
 from oocdata.stores.link import link
 from oocdata.testing import boxes_of
@@ -61,16 +61,17 @@ def write(folder: Path) -> None:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retry at once, and give up soon."""
-    monkeypatch.setattr(links, "_FIRST_PAUSE", 0.001)
-    monkeypatch.setattr(links, "_LONGEST_PAUSE", 0.002)
+    monkeypatch.setattr(addresses, "_FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(addresses, "_LONGEST_PAUSE", 0.002)
+    monkeypatch.setattr(links, "_PAUSE", 0.001)
     chunk_cache.forget()
 
 
 @pytest.fixture
 def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let an answer that has not come within moments time out."""
-    monkeypatch.setattr(links, "_TIMEOUT", 0.2)
-    monkeypatch.setattr(links, "_TIMEOUT_FACTOR", 0)
+    monkeypatch.setattr(addresses, "_SILENCE", 0.2)
+    monkeypatch.setattr(links, "_SECONDS", 0.2)
 
 
 @pytest.fixture
@@ -151,11 +152,10 @@ async def circle(exchange: Exchange) -> Answer:
 
 
 REFUSALS = [
-    (Refuse(302), r"answered with a redirect that can't be followed\. Give the address"),
-    (circle, r"answered with a redirect that can't be followed\. Give the address"),
+    (Refuse(302), "redirect"),
+    (circle, "redirect"),
     (Refuse(405), r"answered 405 \(Method Not Allowed\)\. Is this the address of the file itself"),
     (Refuse(412), r"answered 412 \(Precondition Failed\)\. Is this the address of the file itself"),
-    (Refuse(501), r"answered 501 \(Not Implemented\)\. Is this the address of the file itself"),
 ]
 
 
@@ -220,19 +220,25 @@ def test_a_long_answer_may_take_as_long_as_it_goes_on(
     proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Timeouts are for silence: answers that share a slow link are not given up half-way."""
-    extended, usual = [], asyncio.Timeout.reschedule
+    monkeypatch.setattr(addresses, "_SILENCE", 0.5)
 
-    def reschedule(self: asyncio.Timeout, when: float | None) -> None:
-        extended.append(when)
-        usual(self, when)
+    async def slow(exchange: Exchange) -> Answer:
+        reply = await exchange.forward(exchange.request)
 
-    row = np.arange(1 << 20)
+        async def body() -> Any:
+            for start in range(0, len(reply.data), 100_000):
+                yield reply.data[start : start + 100_000]
+                await asyncio.sleep(0.1)
+
+        return reply.answer(body())
+
+    row = np.arange(200_000)
     np.save(proxy.folder / "long.npy", row[None])
     view = ooc.open(f"{proxy.url}/long.npy")
-    monkeypatch.setattr(asyncio.Timeout, "reschedule", reschedule)
-    monkeypatch.setattr(link(), "_is_slow", True)
+    proxy.reset()
+    proxy.plan = lambda *_: slow
     assert_array_equal(view[0], row)
-    assert len(extended) > 8  # at its beginning, and with each piece of the 8 MiB
+    assert len({(record.start, record.stop) for record in proxy.log}) == len(proxy.log)
 
 
 STAY = {
@@ -241,7 +247,6 @@ STAY = {
     "unknown": (Refuse(401), "401", SourceError),
     "bad": (Refuse(400), "400", SourceError),
     "no such method": (Refuse(405), "405", SourceError),
-    "not implemented": (Refuse(501), "501", SourceError),
     "whole": (Whole(), "parts of a file", SourceError),
 }
 
@@ -273,7 +278,7 @@ def test_what_stays_is_told_at_once(proxy: FaultProxy, kind: str, name: str) -> 
 def test_a_server_that_stays_busy(proxy: FaultProxy, kind: str) -> None:
     view = opened(proxy, kind)
     proxy.plan = lambda number, record: Refuse(503)
-    with pytest.raises(SourceError, match=r"503.*again later") as caught:
+    with pytest.raises(SourceError, match="503") as caught:
         view.take([3])
     assert 3 in caught.value.rows
 
@@ -348,6 +353,29 @@ def test_another_version_within_an_epoch(proxy: FaultProxy, kind: str) -> None:
 
     with pytest.raises(SourceError, match=r"changed|written anew"):
         read()
+
+
+@pytest.mark.parametrize("etag", [True, "weak", False])
+def test_another_version_within_an_answer(tmp_path: Path, etag: Any) -> None:
+    """What the client requests after an answer broke off must not be joined with its beginning."""
+    write(tmp_path)
+
+    async def half(exchange: Exchange) -> Answer:
+        reply = await exchange.forward(exchange.request)
+
+        async def body() -> Any:
+            yield reply.data[: len(reply.data) // 2]
+            write_anew(tmp_path, "npy")
+            raise DropError(reset=False)
+
+        return reply.answer(body())
+
+    with RangeServer(tmp_path, etag=etag) as server, FaultProxy(server.url) as proxy:
+        view = opened(proxy, "npy")
+        once = iter([half])
+        proxy.plan = lambda *_: next(once, None)
+        with pytest.raises(SourceError, match="has changed"):
+            view.take([3])
 
 
 def test_a_shard_whose_index_was_forgotten(
@@ -475,48 +503,24 @@ def test_a_server_that_went_away(tmp_path: Path) -> None:
     assert link().held == 0
 
 
-def test_a_silent_server_is_an_error_after_four_minutes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("after", [None, 3])
+@pytest.mark.parametrize("etag", [True, False])
+def test_a_server_that_stays_silent_is_an_error(
+    tmp_path: Path, etag: bool, after: int | None, monkeypatch: pytest.MonkeyPatch,
+    no_patience: None,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(addresses, "_RETRIES", 2)
     write(tmp_path)
-    timeouts: list[float] = []
-
-    async def silent(self: Any, address: Any, start: int, stop: Any, options: Any, t: float) -> Any:
-        timeouts.append(t)
-        raise TimeoutError
-
-    with RangeServer(tmp_path) as server:
-        view = opened(server, "npy")
-        monkeypatch.setattr(links, "_TIMEOUT", 5.0)
-        monkeypatch.setattr(links, "_LONGEST_PAUSE", 0.0)
-        monkeypatch.setattr(links, "_FIRST_PAUSE", 0.0)
-        monkeypatch.setattr(links.Link, "_ask", silent)
-        link()._mean_delay = 0.1
-        with pytest.raises(SourceError, match="answer"):
+    with RangeServer(tmp_path, etag=etag) as server, FaultProxy(server.url) as proxy:
+        view = opened(proxy, "npy")
+        proxy.plan = lambda *_: Stall(after=after)
+        with pytest.raises(SourceError, match="no answer in time"):
             view.take([3])
-    assert timeouts == [5, 10, 20, *[40] * 5]
 
 
-def test_no_such_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answers, "TRIES", 2)
+def test_no_such_server() -> None:
     with pytest.raises(SourceError, match="reachable"):
         ooc.open("http://no-such-host.invalid/a.npy")
-
-
-def test_an_address_where_nothing_has_ever_answered_fails_soon(tmp_path: Path) -> None:
-    """A store that has answered gets more retries, also in a process that was sent a source."""
-    np.save(tmp_path / "a.npy", ROWS)
-    with RangeServer(tmp_path) as server:
-        view = ooc.open(f"{server.url}/a.npy")
-    asked = []
-    for known in (True, False):
-        if not known:
-            links.ANSWERED.clear()
-        before = link().traffic.requests
-        with pytest.raises(SourceError, match="reachable"):
-            (pickle.loads(pickle.dumps(view)) if known else view).take([100])
-        asked.append(link().traffic.requests - before)
-    assert asked == [answers.TRIES, answers.FIRST_TRIES]
 
 
 HEADERS = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import random
 import resource
@@ -17,7 +16,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from tempfile import mkdtemp
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -51,7 +49,15 @@ class Small(CacheFolder):
 
 
 def small(path: str | os.PathLike[str], limit: int = 1 << 30) -> CacheFolder:
-    return Small(path, limit=limit)
+    folder = Small(path)
+    folder._limit = limit
+    return folder
+
+
+def limited(path: str | os.PathLike[str], limit: int) -> CacheFolder:
+    folder = CacheFolder(path)
+    folder._limit = limit
+    return folder
 
 
 def opened(folder: CacheFolder, name: str = "large") -> Entry:
@@ -241,16 +247,13 @@ def test_versions_are_apart(folder: CacheFolder) -> None:
     assert [path for _, path, _ in folder.files()] == [first.path]
 
 
-def test_wrong_calls(folder: CacheFolder, tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match="`limit` must be a whole number"):
-        folder.set_limit(0)
+def test_wrong_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ArgumentError, match="`cache` must be a folder that can be written"):
         CacheFolder.at(tmp_path / "file")
-    (tmp_path / "other").mkdir()
-    for text in ("", "[]", '{"form": 0}', '{"form": 1}', '{"form": 1, "limit": "64G"}'):
-        (tmp_path / "other" / "oocdata-cache.json").write_text(text)
-        with pytest.raises(ArgumentError, match="`cache` must be a folder of this version"):
+    for text in ("", "0", "-1", "64G"):
+        monkeypatch.setenv("OOCDATA_CACHE_BYTES", text)
+        with pytest.raises(ArgumentError, match="OOCDATA_CACHE_BYTES must be a whole number"):
             CacheFolder.at(tmp_path / "other")
 
 
@@ -470,7 +473,7 @@ def fill(folder: CacheFolder, name: str, nbytes: int, each: int = 64 << 10) -> N
 
 def test_the_limit_holds(tmp_path: Path) -> None:
     limit = 2 << 20
-    folder = CacheFolder(tmp_path / "cache", limit=limit)
+    folder = limited(tmp_path / "cache", limit)
     entry = folder.entry("s3://bucket/a", "1", 16 << 20)
     chance = np.random.default_rng(0)
     most = 0
@@ -482,14 +485,11 @@ def test_the_limit_holds(tmp_path: Path) -> None:
     assert folder.nbytes <= limit
     folder.entry("s3://bucket/b", "1", 70).blob("large").write(bytes(3 << 20))
     assert folder.entry("s3://bucket/b", "1", 70).blob("large").read() is None
-    folder.set_limit(1 << 20)
-    assert folder.nbytes <= 1 << 20
-    assert CacheFolder(tmp_path / "cache").limit == 1 << 20
 
 
-def test_the_limit_of_several_processes(tmp_path: Path) -> None:
+def test_the_limit_of_several_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limit = 4 << 20
-    CacheFolder(tmp_path / "cache", limit=limit)
+    monkeypatch.setenv("OOCDATA_CACHE_BYTES", str(limit))
 
     def filling(number: int) -> None:
         fill(CacheFolder(tmp_path / "cache"), f"s3://bucket/{number}", 8 << 20)
@@ -500,15 +500,6 @@ def test_the_limit_of_several_processes(tmp_path: Path) -> None:
     assert limit // 2 < nbytes <= limit + 2 * limit // 16
 
 
-def test_a_process_follows_a_limit_that_another_set(tmp_path: Path) -> None:
-    folder = CacheFolder(tmp_path / "cache", limit=64 << 20)
-    fill(folder, "s3://bucket/a", 4 << 20)
-    CacheFolder(tmp_path / "cache").set_limit(1 << 20)
-    assert folder.limit == 1 << 20
-    fill(folder, "s3://bucket/b", 8 << 20)
-    assert folder.nbytes <= 5 << 20  # a sixteenth of the limit that it knew
-
-
 def names_of(folder: CacheFolder, names: list[str]) -> list[str]:
     """Return the names of objects of a MiB in the folder, the most recently used first."""
     by_path = {folder.entry(name, "1", 1 << 20).path: name for name in names}
@@ -516,7 +507,7 @@ def names_of(folder: CacheFolder, names: list[str]) -> list[str]:
 
 
 def test_the_least_recently_used_goes_first(tmp_path: Path) -> None:
-    folder = CacheFolder(tmp_path / "cache", limit=8 << 20)
+    folder = limited(tmp_path / "cache", 8 << 20)
     names = [f"s3://bucket/{number}" for number in range(6)]
     for name in names:
         fill(folder, name, 1 << 20)
@@ -530,7 +521,7 @@ def test_the_least_recently_used_goes_first(tmp_path: Path) -> None:
     assert names_of(folder, names) == [order[0], *order[:0:-1]]
     left = []
     for room in (5, 4, 3, 2, 1):
-        folder.set_limit((room << 20) + (64 << 10))
+        folder._delete((room << 20) + (64 << 10))
         left.append(names_of(folder, names))
     newest = [order[0], *order[:0:-1]]
     assert left == [newest[:count] for count in (5, 4, 3, 2, 1)]
@@ -538,12 +529,12 @@ def test_the_least_recently_used_goes_first(tmp_path: Path) -> None:
 
 def test_a_time_of_use_in_the_future_says_nothing(tmp_path: Path) -> None:
     """The clock was ahead and was set back: files used then make room like old ones."""
-    folder = CacheFolder(tmp_path / "cache", limit=4 << 20)
+    folder = limited(tmp_path / "cache", 4 << 20)
     for number in range(3):
         fill(folder, f"s3://bucket/{number}", 1 << 20)
     for _, path, _ in list(folder.files()):
         os.utime(path, (time.time() + 1e8, time.time() + 1e8))
-    again = CacheFolder(folder.path)
+    again = limited(folder.path, 4 << 20)
     fill(again, "s3://bucket/new", 2 << 20)
     assert not again.entry("s3://bucket/new", "1", 2 << 20).missing(*ranges((0, 2 << 20)))[0].size
     assert again.nbytes <= 4 << 20
@@ -552,30 +543,6 @@ def test_a_time_of_use_in_the_future_says_nothing(tmp_path: Path) -> None:
     os.utime(blob.path, (time.time() + 1e8, time.time() + 1e8))
     assert blob.read() == b"a table"
     assert os.stat(blob.path).st_mtime < time.time() + 1e7
-
-
-def test_who_makes_a_folder_keeps_the_limit_that_another_set(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two processes find no folder at the same time, and one of them gives it a limit."""
-    CacheFolder(tmp_path / "cache", limit=4 << 20)
-    monkeypatch.setattr(CacheFolder, "is_at", staticmethod(lambda path: False))
-    assert CacheFolder(tmp_path / "cache").limit == 4 << 20
-
-
-def test_a_disk_on_which_files_have_no_holes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The file of an object of 100 GB would take all its space, however little is read."""
-    status = os.fstat
-
-    def whole(file: int) -> Any:
-        found = status(file)
-        return SimpleNamespace(st_size=found.st_size, st_blocks=-(-found.st_size // 512))
-
-    monkeypatch.setattr(os, "fstat", whole)
-    with pytest.raises(ArgumentError, match="holes"):
-        CacheFolder(tmp_path / "cache")
 
 
 def test_uses_are_noted_once_a_minute(folder: CacheFolder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -598,7 +565,7 @@ def test_what_was_deleted_gives_its_space_back(tmp_path: Path) -> None:
     other.clear()
     assert len(open_files(tmp_path)) == 1
     assert read(entry, *ranges((5, 9000))) is not None  # what is open is read on
-    folder.set_limit(1 << 30)  # which looks how much there is
+    folder._delete(1 << 30)  # nothing
     assert open_files(tmp_path) == []
     assert read(entry, *ranges((5, 9000))) is None
     assert pages(*entry.missing(*ranges((0, 10_001)))) == set(range(157))
@@ -744,7 +711,7 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
 
 def use_until_full(path: Path) -> None:
     data = np.random.default_rng(0).integers(0, 256, 4 << 20, np.uint8)
-    folder = CacheFolder(path / "cache", limit=1 << 30)
+    folder = limited(path / "cache", 1 << 30)
     entry = folder.entry("s3://bucket/a", "1", data.size)
     starts = np.arange(0, data.size, 100 * 4096)
     with pytest.warns(CacheFolderWarning, match="can't be written any more") as told:
@@ -770,7 +737,7 @@ def test_a_full_disk(tiny_disk: Path) -> None:
 def test_files_that_may_not_grow(tmp_path: Path) -> None:
     usual = resource.getrlimit(resource.RLIMIT_FSIZE)
     data = np.random.default_rng(0).integers(0, 256, 4 << 20, np.uint8)
-    folder = CacheFolder(tmp_path / "cache", limit=1 << 30)
+    folder = limited(tmp_path / "cache", 1 << 30)
     entry = folder.entry("s3://bucket/a", "1", data.size)
     entry.write(0, data[: 1 << 20])
     resource.setrlimit(resource.RLIMIT_FSIZE, (2 << 20, usual[1]))
@@ -802,32 +769,6 @@ def test_the_folder_goes_away(tmp_path: Path) -> None:
     assert len(told) == 1
     assert not os.path.exists(folder.path)
     assert (folder.nbytes, folder.clear()) == (0, 0)
-
-
-def test_a_folder_that_stopped_is_opened_anew(tmp_path: Path) -> None:
-    first = CacheFolder.at(tmp_path / "cache")
-    with pytest.warns(CacheFolderWarning, match="No space left"):
-        first.stop(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
-    again = CacheFolder.at(tmp_path / "cache")
-    assert again is not first
-    again.entry("s3://bucket/a", "1", 70).write(0, bytes(70))
-    assert again.nbytes > 0
-
-
-def test_a_folder_that_was_deleted_is_opened_anew(tmp_path: Path) -> None:
-    first = CacheFolder.at(tmp_path / "cache")
-    shutil.rmtree(tmp_path / "cache")
-    again = CacheFolder.at(tmp_path / "cache")
-    assert again is not first
-    again.entry("s3://bucket/a", "1", 70).write(0, bytes(70))
-    assert again.nbytes > 0
-
-
-def test_a_limit_that_is_damaged_while_the_folder_is_in_use(tmp_path: Path) -> None:
-    folder = small(tmp_path, limit=1 << 20)
-    for text in ('{"form": 1, "limit": "64G"}', '{"form": 1}', ""):
-        (tmp_path / "oocdata-cache.json").write_text(text)
-        assert folder.limit == 1 << 20
 
 
 def test_a_page_is_there_only_with_its_checksum(

@@ -28,6 +28,7 @@ from stored_layouts import numbers
 import oocdata as ooc
 from oocdata.describe import as_json, fingerprint
 from oocdata.errors import MissingFileError, SourceError
+from oocdata.stores import address as addresses
 from oocdata.stores import link as links
 from oocdata.stores.address import Address, client, list_names
 
@@ -38,8 +39,9 @@ SECRET = "AbraCadabra0815"
 @pytest.fixture(autouse=True)
 def new_clients(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Reset clients, which take credentials when they are made."""
-    monkeypatch.setattr(links, "_FIRST_PAUSE", 0.001)
-    monkeypatch.setattr(links, "_LONGEST_PAUSE", 0.002)
+    monkeypatch.setattr(addresses, "_FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(addresses, "_LONGEST_PAUSE", 0.002)
+    monkeypatch.setattr(links, "_PAUSE", 0.001)
     client.cache_clear()
     yield
     client.cache_clear()

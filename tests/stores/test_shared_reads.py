@@ -25,17 +25,13 @@ from oocdata.stores.objects import StoredObjects
 EACH, APART = 500, 70_000  # too far apart to be fetched as one range
 
 
-class AnyVersion:
-    """Versions of objects that are not compared."""
-
-    def known(self, number: int) -> int:
-        return 0
-
-    def expect(self, number: int, version: int) -> None: ...
-
-
 def objects_of(server: RangeServer) -> StoredObjects:
-    return StoredObjects(lambda number: Address.of(server.url) / str(number), AnyVersion(), 100)
+    """Return objects whose versions are not compared."""
+
+    def address_of(number: int) -> Address:
+        return Address.of(server.url) / str(number)
+
+    return StoredObjects(address_of, lambda number: 0, lambda number, version: None, 100)
 
 
 def test_threads_that_read_the_same_runs(tmp_path: Path) -> None:

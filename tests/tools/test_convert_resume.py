@@ -31,16 +31,16 @@ from oocdata.writers import output
 output.SAVE_BYTES = 1
 
 source, destination, after, options = sys.argv[1], sys.argv[2], int(sys.argv[3]), eval(sys.argv[4])
-note = output.Output.note
+save = output.Output.save
 count = 0
 def told(self, *given):
     global count
-    note(self, *given)
+    save(self, *given)
     count += 1
     if count == after:
         print("there", flush=True)
         signal.pause()
-output.Output.note = told
+output.Output.save = told
 import oocdata
 if options.pop("external", False):
     source = oocdata.open(source, options.pop("key"), external=True)
@@ -120,11 +120,20 @@ def test_a_killed_conversion_goes_on(
     monkeypatch.setattr(convert_execution, "each_block", counted)
     done = convert(tmp_path / source, target)
     assert done.resumed
-    assert done.anew == ""
     assert read == [len(values) - before]  # nothing is done twice
     assert (load(target) == values).all()
     assert (np.asarray(ooc.open(target)) == values).all()
     assert not left.exists()
+
+
+def test_a_file_that_zarr_had_not_renamed(tmp_path: Path, values: Any) -> None:
+    killed_after(2, tmp_path / "good.h5", tmp_path / "b.zarr")
+    left = tmp_path / f"b.zarr{PARTIAL}" / "result.zarr" / "c" / "0" / "0"
+    left.mkdir(parents=True, exist_ok=True)
+    (left / "9.00ff.partial").write_bytes(b"a part")
+    assert convert(tmp_path / "good.h5", tmp_path / "b.zarr").resumed
+    assert not list((tmp_path / "b.zarr").rglob("*.partial"))
+    assert (load(tmp_path / "b.zarr") == values).all()
 
 
 def test_another_source_of_the_same_size_and_time_begins_anew(tmp_path: Path, values: Any) -> None:
@@ -139,7 +148,7 @@ def test_another_source_of_the_same_size_and_time_begins_anew(tmp_path: Path, va
     (tmp_path / "new.npy").replace(path)
     done = convert(path, tmp_path / "b.npy")
     assert (np.load(tmp_path / "b.npy") == values).all()
-    assert (done.resumed, done.anew) == (False, "the source has changed")
+    assert not done.resumed
 
 
 def test_bytes_in_other_files_begin_anew(tmp_path: Path, values: Any) -> None:
@@ -156,7 +165,6 @@ def test_bytes_in_other_files_begin_anew(tmp_path: Path, values: Any) -> None:
     done = convert(view, tmp_path / "b.npy")
     assert (np.load(tmp_path / "b.npy")[0] == 77).all()
     assert not done.resumed
-    assert "can't be detected" in done.anew
 
 
 @pytest.mark.parametrize("changed", [False, True])
@@ -168,7 +176,6 @@ def test_a_source_of_many_files(tmp_path: Path, values: Any, changed: bool) -> N
         zarr.open_array(tmp_path / "a.zarr", mode="r+")[3] = values[3] = 77
     done = convert(tmp_path / "a.zarr", tmp_path / "b.npy")
     assert done.resumed is not changed
-    assert ("the source has changed" in done.anew) is changed
     assert (np.load(tmp_path / "b.npy") == values).all()
 
 
@@ -176,7 +183,6 @@ def test_other_options_begin_anew(tmp_path: Path, values: Any) -> None:
     killed_after(2, tmp_path / "good.h5", tmp_path / "b.h5", chunks=10)
     done = convert(tmp_path / "good.h5", tmp_path / "b.h5", chunks=20)
     assert not done.resumed
-    assert "the result" in done.anew
     assert (load(tmp_path / "b.h5") == values).all()
 
 
@@ -202,7 +208,7 @@ def test_a_damaged_journal(tmp_path: Path, values: Any, damaged: Any) -> None:
         damaged = json.dumps({**json.loads(journal.read_bytes()), **damaged}).encode()
     journal.write_bytes(damaged)
     done = convert(tmp_path / "good.h5", tmp_path / "b.npy")
-    assert (done.resumed, done.anew) == (False, "its journal is damaged")
+    assert not done.resumed
     assert (np.load(tmp_path / "b.npy") == values).all()
 
 
@@ -211,7 +217,6 @@ def test_a_file_stopped_while_it_was_saved_begins_anew(tmp_path: Path, values: A
     (tmp_path / f"b.h5{PARTIAL}" / "result.h5.saving").touch()
     done = convert(tmp_path / "good.h5", tmp_path / "b.h5")
     assert not done.resumed
-    assert "its result is damaged" in done.anew
     assert (load(tmp_path / "b.h5") == values).all()
 
 
@@ -228,7 +233,7 @@ def test_hdf5_between_saves_is_what_was_saved(
     monkeypatch.setattr(hdf5, "_MOST_UNSAVED", rows)
     values = np.arange(2 * rows, dtype="i4").reshape(rows, 2)
     target = Target(format="hdf5", key="/u", shape=values.shape, dtype=values.dtype,
-                    chunks=(1, 2), codec=Codec("lz4"))  # fmt: skip
+                    chunks=(1, 2), codec=Codec("gzip", 1))  # fmt: skip
     path = tmp_path / "c.h5"
     storage = open_storage(target, str(path))
     storage.write(0, values[:1000])
@@ -345,7 +350,7 @@ for nbytes in (2000, 300_000, 600_000):
 """
 
 
-@pytest.mark.parametrize("codec", ["none", "gzip:1"])
+@pytest.mark.parametrize("codec", ["none", "gzip"])
 def test_an_hdf5_file_that_could_not_grow_begins_anew(
     tmp_path: Path, values: Any, codec: str
 ) -> None:

@@ -57,6 +57,12 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
+def no_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each chunk be an object."""
+    monkeypatch.setattr("oocdata.tools.convert.planning.SHARD_BYTES", 1)
+
+
+@pytest.fixture
 def little_memory() -> Iterator[None]:
     with lowered_limit(1 << 20):
         yield
@@ -73,9 +79,9 @@ def left_here(source: Path) -> list[str]:
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"chunks": 9, "shards": 0}, {"chunks": (9, 8, 24), "shards": (36, 16, 24)},
+    [{}, {"chunks": 9}, {"chunks": (9, 8, 24)},
      {"codec": "none", "to_key": "flow/u"}, {"chunks": (100, 1, 24)}],
-    ids=["usual", "chunks", "shards", "group", "through a file"],
+    ids=["usual", "chunks", "cut rows", "group", "through a file"],
 )  # fmt: skip
 def test_the_result_is_the_source(
     s3: S3, source: Path, options: dict[str, Any], request: pytest.FixtureRequest
@@ -204,11 +210,11 @@ def failing(monkeypatch: pytest.MonkeyPatch, after: int, error: Exception) -> No
     monkeypatch.setattr(upload, "_put", fails)
 
 
-@pytest.mark.usefixtures("little_memory")
+@pytest.mark.usefixtures("little_memory", "no_shards")
 def test_what_was_begun_is_gone_on_with(
     s3: S3, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url, options = "s3://data/begun.zarr", {"chunks": 50, "shards": 0}
+    url, options = "s3://data/begun.zarr", {"chunks": 50}
     source = long(source)
     monkeypatch.setattr(output, "SAVE_BYTES", 1)
     with monkeypatch.context() as patch:
@@ -234,12 +240,12 @@ def test_what_was_begun_is_gone_on_with(
     assert left_here(source) == []
 
 
-@pytest.mark.usefixtures("little_memory")
+@pytest.mark.usefixtures("little_memory", "no_shards")
 def test_what_was_begun_and_is_gone_is_begun_anew(
     s3: S3, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Chunks in the local journal may have been deleted from the store."""
-    url, options = "s3://data/again.zarr", {"chunks": 50, "shards": 0}
+    url, options = "s3://data/again.zarr", {"chunks": 50}
     source = long(source)
     monkeypatch.setattr(output, "SAVE_BYTES", 1)
     with monkeypatch.context() as patch:
@@ -249,11 +255,12 @@ def test_what_was_begun_and_is_gone_is_begun_anew(
     for name in objects(s3, "again.zarr"):
         s3.store().delete(name)
     done = convert(source, url, **options)  # type: ignore[arg-type]
-    assert "holds none of it" in done.anew
+    assert not done.resumed
     assert_array_equal(np.asarray(ooc.open(url)), np.tile(ROWS, (10, 1, 1)))
     assert left_here(source) == []
 
 
+@pytest.mark.usefixtures("no_shards")
 def test_what_was_begun_otherwise_is_cleared_away(
     s3: S3, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -262,25 +269,27 @@ def test_what_was_begun_otherwise_is_cleared_away(
     with monkeypatch.context() as patch:
         failing(patch, 12, SourceError("the store went away.", path=url))
         with pytest.raises(SourceError, match="went away"), lowered_limit(1 << 20):
-            convert(long(source), url, chunks=50, shards=0)
+            convert(long(source), url, chunks=50)
     assert left_here(source)
-    done = convert(source, url, chunks=50, shards=0)
-    assert "has changed" in done.anew
+    done = convert(source, url, chunks=50)
+    assert not done.resumed
     assert objects(s3, "anew.zarr") == [
         "anew.zarr/c/0/0/0", "anew.zarr/c/1/0/0", "anew.zarr/zarr.json",
     ]  # fmt: skip
 
 
+@pytest.mark.usefixtures("no_shards")
 def test_nothing_is_left_where_nothing_can_be_gone_on_with(
     s3: S3, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failing(monkeypatch, 2, SourceError("the store went away."))
     with pytest.raises(SourceError, match="went away"):
-        convert(ooc.open(ROWS), "s3://data/gone.zarr", chunks=5, shards=0)
+        convert(ooc.open(ROWS), "s3://data/gone.zarr", chunks=5)
     assert objects(s3, "gone.zarr") == []
     assert left_here(source) == []
 
 
+@pytest.mark.usefixtures("no_shards")
 def test_a_result_that_differs_is_taken_away(
     s3: S3, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -293,7 +302,7 @@ def test_a_result_that_differs_is_taken_away(
 
     monkeypatch.setattr(upload, "_put", flips)
     with pytest.raises(DamagedChunkError, match="must hold every bit") as caught:
-        convert(source, "s3://data/wrong.zarr", chunks=5, shards=0, codec="none", verify=True)
+        convert(source, "s3://data/wrong.zarr", chunks=5, codec="none", verify=True)
     assert caught.value.rows is not None
     assert set(caught.value.rows) <= set(range(15, 20))
     assert objects(s3, "wrong.zarr") == []

@@ -203,7 +203,8 @@ def run(folder: Path, most: int) -> subprocess.CompletedProcess[str]:
 def test_a_killed_run_is_continued(frames: ooc.View, tmp_path: Path) -> None:
     assert run(tmp_path, 25).returncode == -signal.SIGKILL
     (place,) = (tmp_path / "cache").iterdir()
-    done = json.loads((place / f"0.npy{PARTIAL}" / "journal").read_text())["done"]
+    assert place.name.endswith(PARTIAL)
+    done = json.loads((place / "journal").read_text())["done"]
     assert done >= 6
     found = run(tmp_path, 1000)
     assert found.returncode == 0, found.stderr
@@ -218,17 +219,17 @@ def test_a_damaged_unfinished_cache_is_begun_anew(
     """Damage leaves too few bytes, another array, or a file of JSON that can't be read."""
     assert run(tmp_path, 25).returncode == -signal.SIGKILL
     (place,) = (tmp_path / "cache").iterdir()
-    made = place / f"0.npy{PARTIAL}"
-    done = json.loads((made / "journal").read_text())["done"]
+    made = place / "result.npy"
+    done = json.loads((place / "journal").read_text())["done"]
     if damage == "empty":
-        (made / "result.npy").write_bytes(b"")
+        (made / "0.npy").write_bytes(b"")
     elif damage == "cut":  # one byte of the saved rows is missing
-        os.truncate(made / "result.npy", 128 + done * 24 - 1)
+        os.truncate(made / "0.npy", 128 + done * 24 - 1)
     elif damage == "other":
-        np.save(made / "result.npy", np.zeros((40, 4)))
+        np.save(made / "0.npy", np.zeros((40, 4)))
     else:
         for text in (b"", b"{", b"[]", b"{}", b"3", b"\0", b"\xff"):
-            (place / "cache.json").write_bytes(text)
+            (made / "cache.json").write_bytes(text)
             assert [one.whole for one in cache_module.written_caches(tmp_path / "cache")] == [False]
     found = run(tmp_path, 1000)
     assert found.returncode == 0, found.stderr
@@ -242,43 +243,22 @@ def until_killed(x: np.ndarray) -> np.ndarray:
     return -x
 
 
-def test_begun_anew_and_killed(
-    frames: ooc.View, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The saved number of rows does not apply to an array that was deleted and made again."""
-    monkeypatch.setattr(cache_module, "_BATCH_BYTES", 80)
-    monkeypatch.setattr(output_module, "SAVE_BYTES", 160)
-
-    def cached(most: int) -> Any:
-        global remaining_calls
-        remaining_calls = iter(range(most))
-        spec = ooc.ArraySpec((3,), np.dtype("f8"))
-        return frames.map(until_killed, spec=spec).cache(tmp_path / "cache")
-
-    cached(10**6)
-    (place,) = (tmp_path / "cache").iterdir()
-    for name in ("cache.json", "0.npy"):  # as left by an interrupted deletion
-        (place / name).unlink()
-    with pytest.raises(TimeoutError):
-        cached(1)
-    (found,) = cache_module.written_caches(tmp_path / "cache")
-    assert not found.whole
-    assert_array_equal(cached(10**6).take(np.arange(40)), -np.asarray(frames))
-
-
-def test_a_small_array_is_continued_at_the_row_of_a_large_one(
-    frames: ooc.View, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """All sums take less than what is written between two saves."""
+@pytest.fixture
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache_module, "_BATCH_BYTES", 160)
-    monkeypatch.setattr(output_module, "SAVE_BYTES", 480)
-    made = frames.map(Times(2), spec=frames.map(Times(2)).spec)
-    usual, calls = output_module.Output.write, iter(range(10))
+    monkeypatch.setattr(output_module, "SAVE_BYTES", 640)
 
-    def until_killed(output: Any, first: int, rows: Any) -> None:
+
+def test_arrays_are_continued_together(
+    frames: ooc.View, tmp_path: Path, small_steps: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = frames.map(Times(2), spec=frames.map(Times(2)).spec)
+    usual, calls = output_module.Output.write, iter(range(6))
+
+    def until_killed(output: Any, first: int, *rows: Any) -> None:
         if next(calls, None) is None:
             raise TimeoutError
-        usual(output, first, rows)
+        usual(output, first, *rows)
 
     monkeypatch.setattr(output_module.Output, "write", until_killed)
     with pytest.raises(TimeoutError):
@@ -636,7 +616,7 @@ def test_an_array_that_is_another(frames: ooc.View, tmp_path: Path, other: np.nd
     frames.map(np.negative).cache(tmp_path / "cache")
     (place,) = (tmp_path / "cache").iterdir()
     np.save(place / "0.npy", other)
-    with pytest.raises(SourceError, match=r"must hold .* \(40, 3\) float64; .* Delete the file"):
+    with pytest.raises(SourceError, match=r"must hold .* \(40, 3\) float64; .* Delete its folder"):
         frames.map(np.negative).cache(tmp_path / "cache")
 
 
@@ -660,40 +640,33 @@ def test_a_folder_that_can_not_be_written(frames: ooc.View, tmp_path: Path) -> N
         frames.map(np.negative).cache(tmp_path / "cache" / "below")
 
 
-def test_an_array_deleted_from_a_whole_cache(frames: ooc.View, tmp_path: Path) -> None:
-    doubled = frames.map(Times(2))
-    doubled.cache(tmp_path / "cache")
-    (place,) = (tmp_path / "cache").iterdir()
-    (place / "1.npy").unlink()
-    CALLS.clear()
-    cached = doubled.cache(tmp_path / "cache")
-    assert_array_equal(cached.take(np.arange(40))["sum"], np.asarray(frames).sum(axis=1))
-    again = sum(CALLS)
-    assert again >= 40
-    doubled.cache(tmp_path / "cache")
-    assert sum(CALLS) == again
-
-
 def test_deleted_while_it_waits_for_its_turn(
-    frames: ooc.View, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    frames: ooc.View, tmp_path: Path, small_steps: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    doubled = frames.map(Times(2))
-    doubled.cache(tmp_path / "cache")
-    (place,) = (tmp_path / "cache").iterdir()
-    (place / "1.npy").unlink()
-    usual = lock_module.fcntl.flock
+    def cached(most: int) -> Any:
+        global remaining_calls
+        remaining_calls = iter(range(most))
+        spec = ooc.ArraySpec((3,), np.dtype("f8"))
+        return frames.map(until_killed, spec=spec).cache(tmp_path / "cache")
+
+    with pytest.raises(TimeoutError):
+        cached(6)
+    usual, deleted = lock_module.fcntl.flock, []
 
     def after_a_deletion(file: Any, how: int) -> None:
-        monkeypatch.undo()
-        (found,) = cache_module.written_caches(tmp_path / "cache")
-        assert found.delete()
+        if not deleted:
+            deleted.append(True)
+            (found,) = cache_module.written_caches(tmp_path / "cache")
+            assert not found.whole
+            assert found.delete()
         usual(file, how)
 
     monkeypatch.setattr(lock_module.fcntl, "flock", after_a_deletion)
-    cached = doubled.cache(tmp_path / "cache")
-    assert_array_equal(cached.take(np.arange(40))["x"], np.asarray(frames) * 2)
+    assert_array_equal(cached(100).take(np.arange(40)), -np.asarray(frames))
     (found,) = cache_module.written_caches(tmp_path / "cache")
     assert found.whole
+    assert found.delete()
+    assert list((tmp_path / "cache").iterdir()) == []
 
 
 def sums_of(x: np.ndarray, columns: Any) -> np.ndarray:

@@ -120,7 +120,8 @@ class RemoteReader(ZarrReader):
         self._indices: dict[int, Future[tuple[StoredFile, Ints] | None]] = {}
         self._whole = StoredObjects(
             address_of,
-            objects,
+            objects.known,
+            objects.expect,
             # Uncompressed, an upper limit: else answers could exceed the bound.
             prod(metadata.object_shape) * metadata.dtype.itemsize,
             store.cache,

@@ -42,7 +42,6 @@ class Conversion(Report):
     stored_bytes: int  #: of the result, on disk
     seconds: float
     resumed: bool  #: whether it continued an earlier run
-    anew: str  #: why an earlier run was not continued; empty if there was none
     verified: bool  #: whether result and source were compared bit by bit
 
     def __str__(self) -> str:
@@ -58,7 +57,6 @@ class Conversion(Report):
         verified = "result and source were read again: every bit is the same"
         fields = {
             "resumed": "continued an earlier run" * self.resumed,
-            "restarted": self.anew and f"an earlier run was not continued: {self.anew}",
             "done": done,
             "verified": verified * self.verified,
         }
@@ -77,7 +75,6 @@ def convert(
     key: str | None = None,
     to_key: str | None = None,
     chunks: int | Sequence[int] | None = None,
-    shards: int | Sequence[int] | None = None,
     codec: str | None = None,
     verify: bool = False,
     overwrite: bool = False,
@@ -106,7 +103,7 @@ def convert(
         The array's name in an HDF5 file or Zarr group. By default, in HDF5 the name in the source
         or ``"/data"``; in Zarr, an array without a group. A file or group is written whole, with
         one array, and one that holds more is never replaced.
-    chunks, shards, codec
+    chunks, codec
         As for `oocdata.create`.
     verify : bool
         Read the result and the source again, and compare every bit.
@@ -152,7 +149,6 @@ def convert(
         as_path("destination", destination, allows_url=True),
         to_key=to_key,
         chunks=chunks,
-        shards=shards,
         codec=codec,
         verify=as_flag("verify", verify),
         overwrite=as_flag("overwrite", overwrite),
@@ -163,7 +159,7 @@ def convert(
 def carry_out(plan: Plan, *, progress: bool = False) -> Conversion:
     """Run the planned conversion; raise the errors of `oocdata.convert`."""
     began, placement = perf_counter(), plan.placement
-    with closing(Output(plan.target, placement, plan.about)) as output:
+    with closing(Output(partial(placement.storage, plan.target), placement, plan.about)) as output:
         resumed, row = bool(output.done), output.done
         try:
             label = "writing" if progress else ""
@@ -182,7 +178,7 @@ def carry_out(plan: Plan, *, progress: bool = False) -> Conversion:
                     f"The part that is done is kept {where}; the same command continues there."
                 )
             raise
-    return Conversion(plan, stored, perf_counter() - began, resumed, output.anew, plan.verify)
+    return Conversion(plan, stored, perf_counter() - began, resumed, plan.verify)
 
 
 def _blocks(

@@ -147,7 +147,6 @@ def plan_of(
     *,
     to_key: str | None = None,
     chunks: int | Sequence[int] | None = None,
-    shards: int | Sequence[int] | None = None,
     codec: str | None = None,
     verify: bool = False,
     overwrite: bool = False,
@@ -172,7 +171,6 @@ def plan_of(
     target = with_chunks(
         target_for(view, kind, key, as_codec(codec, kind)),
         chunks,
-        shards,
         chunk_bytes=min(LARGEST, max(CHUNK_BYTES, bound // 16)),
         shard_bytes=min(SHARD_BYTES, bound // 4),
     )

@@ -58,7 +58,7 @@ _MEMORY = (
     f"up to {_ALLOCATORS_BYTES >> 20} MiB in addition."
 )
 _CODE = """
-  frames = ooc.open("digits.h5", axis=("clip", "time"))
+  frames = ooc.open("digits.h5", axis=(0, 1))
   train, val, test = frames.windows({inputs}, 1).split(0.6, 0.2, 0.2)
   loader = train.batches({batch}, shuffle=ooc.BlockShuffle({block}, {mixed}), seed={seed})
   model.fit(loader.to_tf(), shuffle=False,

@@ -75,8 +75,7 @@ def write(
     with ExitStack() as stack:
         writers = []
         for path in paths:
-            names = None if path.endswith(".npy") else ("clip", "time", "y", "x")
-            writer = create(path, element_shape=clips.shape[1:], dtype="f4", dimension_names=names)
+            writer = create(path, element_shape=clips.shape[1:], dtype="f4")
             writers.append(stack.enter_context(writer))
         for start in range(0, clips.count, _CLIPS_AT_A_TIME):
             numbers = range(start, min(start + _CLIPS_AT_A_TIME, clips.count))
