@@ -6,7 +6,7 @@ one array           `view`, its arithmetic in `array_rows`; opened by `open` and
 rows around rows    `windows` (`window_arrays`, `offsets`, `episodes`); made in `trajectories`
 parts of elements   `patches`
 side by side        `zip`, `join`; `stack` (as channels of one array, `stacked`)
-end to end          `concat` (`joined_sources`: read as one array), `mix`
+end to end          `concat`, `mix`
 functions           `map`, `parsed` (features of records)
 several arrays      `multi_array`; `sparse` and `ragged` rows
 reading             `request` (the boxes of an array of a batch), `spec` (trees of arrays)

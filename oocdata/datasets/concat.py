@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from oocdata.blocks import ADDRESSABLE, AnyBlocks, blocks_from_ids, join_blocks
 from oocdata.box import Ints, groups_of
 from oocdata.datasets.dataset import Dataset, Draw
-from oocdata.datasets.joined_sources import JoinedSources
 from oocdata.datasets.multi_array import join_requests
 from oocdata.datasets.request import ArrayRequest
 from oocdata.datasets.shared_rows import StoredRows, check_direction
@@ -91,13 +90,6 @@ class Concat(Dataset):
         """Whether parts have functions, which are called on their elements of a batch."""
         return self.is_mapped
 
-    @cached_property
-    def _sources(self) -> JoinedSources:
-        none = np.zeros(0, np.int64)
-        return JoinedSources(
-            request for part in self.parts for request in part.requests(none, Draw())
-        )
-
     def requests(self, positions: Ints, draw: Draw) -> tuple[ArrayRequest, ...]:
         """Return one request per array; if parts have functions, the requests of each part."""
         shares = self._positions_by_part(positions)
@@ -105,7 +97,7 @@ class Concat(Dataset):
         where = [places for _, places, _ in shares]
         if not self.is_mapped:
             columns = zip(*by_part, strict=True)
-            return tuple(join_requests(requests, where, self._sources) for requests in columns)
+            return tuple(join_requests(requests, where) for requests in columns)
         return tuple(request for requests in by_part for request in requests)
 
     def assemble(self, arrays: Iterator[NDArray[Any]], positions: Ints, draw: Draw) -> Batch:

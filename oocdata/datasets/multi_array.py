@@ -17,7 +17,6 @@ from numpy.typing import DTypeLike, NDArray
 
 from oocdata.box import Ints
 from oocdata.datasets.dataset import Draw
-from oocdata.datasets.joined_sources import JoinedSources
 from oocdata.datasets.request import ArrayRequest, Composite, Request, singles_of
 from oocdata.datasets.view import View
 from oocdata.engines.buffers import empty_parts
@@ -123,15 +122,14 @@ class MultiArrayView(View):
         return self.take([key])[0] if type(key) is int else super().__getitem__(key)
 
 
-def join_requests(
-    requests: Sequence[ArrayRequest], where: Sequence[Ints], sources: JoinedSources
-) -> ArrayRequest:
+def join_requests(requests: Sequence[ArrayRequest], where: Sequence[Ints]) -> ArrayRequest:
     """Return one request for the elements of several, which each have some places of a batch."""
     first = requests[0]
     shape = (sum(map(len, where)), *first.shape[1:])
     if not isinstance(first, MultiArrayRequest):
-        joined = sources.join(requests, where)
-        return joined[0][0] if len(joined) == 1 else Composite(tuple(joined), shape, first.dtype)
+        if len(requests) == 1:
+            return first
+        return Composite(tuple(zip(requests, where, strict=True)), shape, first.dtype)
     members = [
         (member, places[own])
         for request, places in zip(requests, where, strict=True)
