@@ -24,7 +24,7 @@ from oocdata.engines.planned import PlannedCache
 from oocdata.engines.prefetch import Cost, cost_of
 from oocdata.engines.source import Boxes, Source, Storage, stored_boxes
 from oocdata.memory import cache_share, scratch_share
-from oocdata.order.order import Sequential, order_with_lanes
+from oocdata.order.order import Sequential
 from oocdata.runs import Run
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def _decoded(loader: Loader, least: float) -> float:
             used += sum(chunks.values())
             elements += _elements(loader, run)
     new, loaded = known.loaded - before, cached.loaded - loaded
-    lanes, count = order_with_lanes(loader.order), len(loader.dataset)
+    order, count = loader.order, len(loader.dataset)
     if times == 1:
         whole, part = loader.steps_together, max(run.stop - run.start for run in runs)
         sharing = _distinct_chunks(loader, whole) / whole / (_distinct_chunks(loader, part) / part)
@@ -132,8 +132,8 @@ def _decoded(loader: Loader, least: float) -> float:
     run = Run(0, middle, min(middle + loader.steps_together, len(loader)))
     each = sum(chunks_of(loader.requests(run), exact=True).values()) / _elements(loader, run)
     added = new / (times * elements)
-    if lanes is not None and used < _USES_FOLLOWED * new:
-        mixed = lanes.elements_mixed(count) // loader.num_shards * max(added, least)
+    if order.lanes is not None and used < _USES_FOLLOWED * new:
+        mixed = order.elements_mixed(count) // loader.num_shards * max(added, least)
         room = cache_share() - each * _elements(loader, run)
         missed = 0.0 if mixed <= cache_share() else min(1.0, 1 - room / mixed)
     return added + (each - added) * missed
@@ -153,9 +153,9 @@ def _runs_to_follow(loader: Loader) -> tuple[list[Run], int, float]:
     steps, together, most = pass_.steps, pass_.together, _most_runs(loader, pass_.together)
     if len(pass_) <= most:
         return [pass_.run(number) for number in range(len(pass_))], 0, 1.0
-    lanes, length = order_with_lanes(order), 0
-    if lanes is not None:
-        length = 2 * lanes.elements_mixed(count)
+    length = 0
+    if order.lanes is not None:
+        length = 2 * order.elements_mixed(count)
     elif isinstance(order, Sequential):
         length = _CHUNKS_FOLLOWED * typical_length(loader.dataset.blocks, count)
     span = length // loader.batch_size

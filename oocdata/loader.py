@@ -31,7 +31,6 @@ from oocdata.errors import ArgumentError, EmptyError, PositionError, without_met
 from oocdata.index import as_count, as_flag, as_shard, as_whole
 from oocdata.order import Order, Sequential
 from oocdata.order.mixture import Mixture
-from oocdata.order.order import order_with_lanes
 from oocdata.order.steps import Steps
 from oocdata.order.weighted import Weighted
 from oocdata.runs import MOST_WORKERS, Ahead, Epochs, Pass, Run, plan_ahead, steps_together
@@ -227,11 +226,11 @@ class Loader(Epochs):
             return 1 if self.workers else together  # slow functions: each process takes a step
         if any(size % buffers.ALIGNMENT and size > _COPIED_BYTES for size in self.array_bytes):
             return 1
-        order = order_with_lanes(self.order)
-        scattered = order is None and not isinstance(self.order, Sequential) and self.chunked
+        order = self.order
+        scattered = order.lanes is None and not isinstance(order, Sequential) and self.chunked
         nbytes = self.batch_bytes + self.text_bytes
         together = steps_together(len(self), nbytes, share_chunks=scattered, far=far)
-        if order is None:
+        if order.lanes is None:
             return together
         mixed = order.elements_mixed(len(self.dataset))
         return max(1, min(together, mixed // (_RUNS_IN_A_WINDOW * self.batch_size)))

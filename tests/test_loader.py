@@ -253,14 +253,17 @@ def test_an_empty_dataset() -> None:
         ooc.open(np.arange(10))[:0].batches(2)
 
 
-class Every:
+class Every(ooc.Order):
     """Orders whose epochs have fewer or more places than the dataset has elements."""
 
     def __init__(self, places: int) -> None:
-        self.epoch_length = places
+        self.places = places
 
-    def positions(self, count: int, start: int, stop: int, *, seed: int, epoch: int) -> np.ndarray:
-        return np.arange(start, stop) % count
+    def epoch_length(self, count: int) -> int:
+        return self.places
+
+    def epoch_order(self, count: int, seed: int, epoch: int) -> ooc.EpochOrder:
+        return ooc.EpochOrder(np.array([0, self.places]), lambda places: places % count)
 
 
 def test_no_epoch_is_without_batches() -> None:

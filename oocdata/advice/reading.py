@@ -19,7 +19,6 @@ from oocdata.engines.source import Storage
 from oocdata.order import BlockShuffle, Sequential
 from oocdata.order.mixing import Mixing, mixing
 from oocdata.order.mixture import Mixture
-from oocdata.order.order import order_with_lanes
 from oocdata.order.weighted import Weighted
 
 if TYPE_CHECKING:
@@ -151,7 +150,7 @@ def reading_of(loader: Loader) -> Reading:
         if blocks.number(count) == count and isinstance(order, BlockShuffle):
             blocks = order.blocks  # each element is stored alone, but the order keeps runs together
         order_mixing = mixing(loader.positions, len(loader), blocks, count)
-    shuffled = "full shuffle" if order_with_lanes(order) is None else "block shuffle"
+    shuffled = "full shuffle" if order.lanes is None else "block shuffle"
     is_sequential = all(isinstance(each, Sequential) for each in orders)
     name = "sequential" if is_sequential else shuffled
     full_amplification = block_amplification = 1.0

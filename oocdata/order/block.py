@@ -17,7 +17,7 @@ from oocdata.blocks import AnyBlocks, Blocks, BlockTable
 from oocdata.box import Ints
 from oocdata.errors import ArgumentError
 from oocdata.index import as_count
-from oocdata.order.order import EpochOrder, IndexedOrder
+from oocdata.order.order import EpochOrder, Order
 from oocdata.order.permutation import derive_keys, epoch_key, forward
 
 MOST_LANES = 64
@@ -25,7 +25,7 @@ MOST_LANES = 64
 
 
 @dataclass(frozen=True, slots=True)
-class BlockShuffle(IndexedOrder):
+class BlockShuffle(Order):
     """Blocks in random order, and positions mixed within a window of several blocks.
 
     Each epoch visits the blocks in a different order. Laid end to end in that order, they are cut
@@ -135,6 +135,10 @@ class BlockShuffle(IndexedOrder):
     def elements_mixed(self, count: int) -> int:
         """Return how many positions are mixed at a time, on average."""
         return min(count, self.blocks_mixed * count // max(1, self.blocks.number(count)))
+
+    def words(self, count: int) -> str:
+        length = self.elements_mixed(count) // self.blocks_mixed
+        return f"block shuffle, {self.blocks_mixed} blocks of {length} elements mixed"
 
 
 class RegularVisits:

@@ -13,12 +13,12 @@ import numpy as np
 
 from oocdata.blocks import BlockTable
 from oocdata.box import Ints, groups_of
-from oocdata.order.order import EpochOrder, IndexedOrder, Order, epoch_order_of
+from oocdata.order.order import EpochOrder, Order
 from oocdata.order.permutation import epoch_key, forward
 
 
 @dataclass(frozen=True, eq=False)
-class Bucketed(IndexedOrder):
+class Bucketed(Order):
     """Batches of elements of one bucket, in random order or by bucket.
 
     Attributes
@@ -60,7 +60,7 @@ class Bucketed(IndexedOrder):
         counts = np.diff(begins).tolist()
         # The seeds differ, so that buckets of equal length are not shuffled equally.
         orders = [
-            epoch_order_of(order, length, seed + (bucket << 64), epoch)
+            order.epoch_order(length, seed + (bucket << 64), epoch)
             for bucket, (order, length) in enumerate(zip(self.orders, counts, strict=True))
         ]
 
@@ -73,6 +73,10 @@ class Bucketed(IndexedOrder):
             return self.blocks.positions(slots)
 
         return EpochOrder(np.array([0, count]), at)
+
+    def words(self, count: int) -> str:
+        words = sorted({order.words(count) for order in self.orders})
+        return f"{len(self.orders)} buckets by length, each: {' or '.join(words)}"
 
     def _slots(self, places: Ints, seed: int, epoch: int) -> Ints:
         """Return the slots of places among the elements sorted by bucket."""

@@ -28,7 +28,7 @@ import numpy as np
 from oocdata.box import Ints, groups_of
 from oocdata.errors import ArgumentError
 from oocdata.order.block import BlockShuffle
-from oocdata.order.order import EpochOrder, IndexedOrder, Order, epoch_order_of, order_with_lanes
+from oocdata.order.order import EpochOrder, Order
 from oocdata.threads import cached_property
 
 MemberEpochs: TypeAlias = Callable[[int, int], tuple[Ints | None, EpochOrder]]
@@ -47,7 +47,7 @@ _MOST_EPOCHS = 16
 
 
 @dataclass(frozen=True)
-class Mixture(IndexedOrder):
+class Mixture(Order):
     """Members mixed by their shares; see `oocdata.mix`.
 
     Attributes
@@ -89,9 +89,7 @@ class Mixture(IndexedOrder):
         """The first position of each member."""
         return tuple(accumulate(self.counts[:-1], initial=0))
 
-    @property
-    def epoch_length(self) -> int:
-        """Number of places of an epoch; see `oocdata.order.order.length_of`."""
+    def epoch_length(self, count: int) -> int:
         return self.length
 
     def epoch_order(self, count: int, seed: int, epoch: int) -> EpochOrder:
@@ -121,13 +119,18 @@ class Mixture(IndexedOrder):
     def elements_mixed(self, count: int) -> int:
         """Return how many elements are mixed at a time, if members mix blocks."""
         total = sum(self.weights)
-        members = zip(map(order_with_lanes, self.orders), self.counts, self.weights, strict=True)
+        members = zip(self.orders, self.counts, self.weights, strict=True)
         mixed = [
             order.elements_mixed(length) * total // weight
             for order, length, weight in members
-            if order is not None
+            if order.lanes is not None
         ]
         return min(mixed, default=self.length)
+
+    def words(self, count: int) -> str:
+        pairs = zip(self.orders, self.counts, strict=True)
+        words = sorted({order.words(length) for order, length in pairs})
+        return f"mixture of {len(self.orders)} members, each: {' or '.join(words)}"
 
     def _of_member(
         self, member: int, draws: Ints, lane: Ints, nth: Ints, member_epochs: MemberEpochs
@@ -155,7 +158,7 @@ class Mixture(IndexedOrder):
         order, count = self.orders[member], self.counts[member]
         seed += member << 64  # so that members of equal length are not shuffled equally
         if not isinstance(order, BlockShuffle) or self.lanes is None:
-            return None, epoch_order_of(order, count, seed, epoch)
+            return None, order.epoch_order(count, seed, epoch)
         before, after = (self._lane_counts(member, at * count) for at in (epoch, epoch + 1))
         borders = np.concatenate(([0], np.cumsum(after - before)))
         return before, order.epoch_order(count, seed, epoch, borders)

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from oocdata.blocks import AnyBlocks, BlockTable
 from oocdata.box import Ints
 from oocdata.order.block import BlockShuffle
-from oocdata.order.order import EpochOrder, IndexedOrder, Order, Shuffle, epoch_order_of
+from oocdata.order.order import EpochOrder, Order, Shuffle
 from oocdata.order.permutation import epoch_key
 from oocdata.stretches import sorted_positions, stretches
 
@@ -79,7 +79,7 @@ def _grouped(weights: NDArray[Any], blocks: AnyBlocks | None) -> NDArray[np.sign
 
 
 @dataclass(frozen=True, eq=False)
-class Weighted(IndexedOrder):
+class Weighted(Order):
     """Draws with replacement, by weight: the order of ``batches(weights=…)``.
 
     Attributes
@@ -140,7 +140,7 @@ class Weighted(IndexedOrder):
             before = np.append(0, self.sums[np.minimum(slots[1:], count) - 1])
             first = np.unique(np.maximum(-((begin - before) // unit), 0))
             inner = replace(inner, blocks=BlockTable(first))
-        drawn = epoch_order_of(inner, count, seed, epoch)
+        drawn = inner.epoch_order(count, seed, epoch)
 
         def at(places: Ints) -> Ints:
             draws = drawn.at(places)
@@ -156,3 +156,6 @@ class Weighted(IndexedOrder):
         """Return how many elements a block shuffle mixes at a time."""
         order = self.order
         return order.elements_mixed(count) if isinstance(order, BlockShuffle) else count
+
+    def words(self, count: int) -> str:
+        return f"draws by weight, {self.order.words(count)}"

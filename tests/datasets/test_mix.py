@@ -452,11 +452,11 @@ def test_a_user_defined_order_of_members_and_draws() -> None:
     assert drawn.batch(0).tolist() == [29, 29, 28, 28, 27]
 
 
-class Backwards:
+class Backwards(ooc.Order):
     """An order defined by a user."""
 
-    def positions(self, count: int, start: int, stop: int, *, seed: int, epoch: int) -> np.ndarray:
-        return np.arange(count)[::-1][start:stop]
+    def epoch_order(self, count: int, seed: int, epoch: int) -> ooc.EpochOrder:
+        return ooc.EpochOrder(np.array([0, count]), lambda places: count - 1 - places)
 
 
 # --- in fit
