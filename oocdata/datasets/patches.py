@@ -40,7 +40,7 @@ def make_patches(
     if dataset.is_mapped or dataset.is_multi_array or dataset.mixture is not None:
         raise ArgumentError(
             "`patches` must be cut from dense rows, not sparse or ragged ones, before a function "
-            f"is mapped, and from a mixture before it is zipped; got {dataset!r}."
+            f"is mapped, and from the members of a mixture before they are mixed; got {dataset!r}."
         )
     sizes = _counts("size", size, None)
     steps = sizes if step is None else _counts("step", step, len(sizes))
