@@ -185,7 +185,6 @@ CALLS = {
     "by": lambda value: VIEW.split(0.5, 0.5, by=value),
     "labels": lambda value: ooc.balanced(value),
     "on": lambda value: ooc.join(VIEW, VIEW, on=value),
-    "missing of join": lambda value: ooc.join(VIEW, VIEW, on=(NUMBERS, NUMBERS), missing=value),
     "path of create": lambda value: ooc.create(value, element_shape=(), dtype="f4"),
     "overwrite": lambda value: ooc.create("a.npy", element_shape=(), dtype="f4", overwrite=value),
     "destination": lambda value: ooc.convert(VIEW, value),
