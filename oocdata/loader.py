@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,7 +21,7 @@ from oocdata import registry
 from oocdata.box import Ints
 from oocdata.choice import choose_order
 from oocdata.cost import cached_bytes
-from oocdata.datasets.dataset import Dataset, Draw, public_names
+from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.parsed import Parsed
 from oocdata.datasets.request import ArrayRequest, prefetching
 from oocdata.datasets.spec import Batch, Spec, batched_spec, batches_of, leaves
@@ -99,7 +99,6 @@ def make_loader(
 
 @without_methods(
     {
-        "map": "; write dataset.map(…).batches(size), or .to_tf().map(…) in TensorFlow",
         "prefetch": "; oocdata's own is .to_tf(prefetch=…)",
         "repeat": "; oocdata's own is .to_tf(epochs=…); iterating again is the next epoch",
     }
@@ -146,12 +145,6 @@ class Loader(Epochs):
     workers: int = 0
     num_shards: int = 1
     index: int = 0
-
-    _public: ClassVar[Sequence[str]] = (
-        "batch", "batch_bytes", "describe", "epoch", "explain", "positions", "profile", "shard",
-        "spec", "to_keras", "to_tf",
-    )  # fmt: skip
-    __dir__ = public_names
 
     def __repr__(self) -> str:
         return f"<Loader: {len(self)} batches of {self.batch_size} from {self.dataset!r}>"

@@ -235,13 +235,6 @@ def test_steps_and_epochs_are_whole_numbers(call, got):
     assert got in str(raised.value)
 
 
-def test_windows_of_windows_say_where_windows_are_made():
-    with pytest.raises(
-        AttributeError, match=r"Windows has no method `windows`.*of Views first, once"
-    ):
-        VIEW.windows(3).windows(2)
-
-
 def test_what_was_split_must_be_a_dataset(tmp_path):
     ooc.save_split(tmp_path / "split.json", VIEW, VIEW.split(0.5, 0.5))
     with pytest.raises(errors.ArgumentError, match="`dataset` must be what was split; got None"):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,8 +79,6 @@ class Ragged(MultiArrayView):
     A batch is a `RaggedBatch`, and a ``tf.RaggedTensor`` in `Loader.to_tf`. `pad` gives a dense
     View.
     """
-
-    _public: ClassVar[Sequence[str]] = ("lengths", "longest", "mask", "pad")
 
     def __repr__(self) -> str:
         shape = "".join(f", {length}" for length in self.spec.shape[1:])

@@ -430,12 +430,6 @@ def test_a_view_is_no_mask():
     assert len(view[np.asarray(labels) == 3]) == 1
 
 
-def test_skip_names_a_slice():
-    pairs = ooc.zip(ooc.open(ARRAY), ooc.open(LABELS))
-    with pytest.raises(AttributeError, match=r"no method `skip`.*dataset\[count:\]"):
-        pairs.skip(3)
-
-
 def test_zip_of_one_tuple():
     a, b = ooc.open(np.arange(3)), ooc.open(np.arange(3.0))
     assert ooc.zip((a, b))[1] == ooc.zip([a, b])[1] == ooc.zip(a, b)[1] == (1, 1.0)
