@@ -22,7 +22,7 @@ from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.multi_array import join_requests
 from oocdata.datasets.request import ArrayRequest
 from oocdata.datasets.shared_rows import StoredRows, check_direction
-from oocdata.datasets.spec import Batch, Spec, leaves, map_tree, spec_text
+from oocdata.datasets.spec import Batch, Spec, leaves, map_tree
 from oocdata.datasets.stacked import names_of_columns
 from oocdata.datasets.view import View
 from oocdata.engines.alike import check_same_meaning, common_names, different_columns
@@ -281,11 +281,11 @@ def checked_parts(caller: str, datasets: Sequence[Dataset]) -> tuple[Dataset, ..
                 f"`{caller}` must get datasets that are no mixtures; dataset {number} is one. Mix "
                 "all its members at once, with the shares that they should have in all."
             )
-        if spec_text(part.spec) != spec_text(parts[0].spec):
+        if str(part.spec) != str(parts[0].spec):
             raise ArgumentError(
                 f"`{caller}` must get datasets with equal specs, with the names in one order; "
-                f"dataset 0 has {spec_text(parts[0].spec)}, dataset {number} has "
-                f"{spec_text(part.spec)}. `.astype`, cuts, `.pad` of ragged rows and `.sparse()` "
+                f"dataset 0 has {parts[0].spec}, dataset {number} has "
+                f"{part.spec}. `.astype`, cuts, `.pad` of ragged rows and `.sparse()` "
                 "make specs equal; opened as one array, files have texts of one length."
             )
     whole = Concat(parts, range(0))

@@ -23,7 +23,6 @@ from oocdata.datasets.spec import (
     leaves,
     map_tree,
     spec_of,
-    spec_text,
 )
 from oocdata.engines.dtypes import check_dtype
 from oocdata.errors import ArgumentError, EmptyError, MapError
@@ -188,7 +187,7 @@ class Map(Dataset):
         try:
             result = self.fn(*arguments) if rng is None else self.fn(*arguments, rng=rng)
         except Exception as error:
-            arrays = ", ".join(spec_text(spec_of(argument)) for argument in arguments)
+            arrays = ", ".join(str(spec_of(argument)) for argument in arguments)
             what = "a batch" if self.batched else "one element"
             hint = " With batched=False it gets one element." if self.batched else ""
             note = f"{self._name} of `map` was called with {what}: {arrays}.{hint}"
@@ -219,8 +218,8 @@ class Map(Dataset):
             actual = self._padded(actual)
         if actual != self.spec:  # dicts compare equal in any order
             raise MapError(
-                f"a mapped function must return what its spec says, {spec_text(self.spec)}; "
-                f"{self._name} returned {spec_text(actual)}. Give all results one shape, such as "
+                f"a mapped function must return what its spec says, {self.spec}; "
+                f"{self._name} returned {actual}. Give all results one shape, such as "
                 "by padding, or say the largest: ooc.ArraySpec((512,), 'int64', 'padded'). Convert "
                 "with `.astype(...)` (texts of different lengths to bytes objects), or give `spec`."
             )

@@ -14,7 +14,7 @@ from oocdata.datasets.dataset import Draw, fields_of
 from oocdata.datasets.map import Map
 from oocdata.datasets.ragged import RaggedBatch
 from oocdata.datasets.request import singles_of
-from oocdata.datasets.spec import Batch, Spec, leaves, spec_text
+from oocdata.datasets.spec import Batch, Spec, leaves
 from oocdata.engines.byte_rows import OBJECT_BYTES
 from oocdata.errors import MapError, location_text
 from oocdata.threads import cached_property
@@ -33,7 +33,7 @@ class Parsed(Map):
     fn: Any
 
     def __repr__(self) -> str:
-        return f"<Parsed: {len(self)} elements of {spec_text(self.spec)}>"
+        return f"<Parsed: {len(self)} elements of {self.spec}>"
 
     @property
     def spec(self) -> Spec:

@@ -18,7 +18,7 @@ from oocdata.index import as_lengths, is_masked
 Form: TypeAlias = Literal["dense", "sparse", "ragged", "padded"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ArraySpec:
     """Shape and dtype of one array of an element.
 
@@ -36,8 +36,9 @@ class ArraySpec:
 
     Examples
     --------
-    >>> ArraySpec((3, 50, 50), np.dtype("f8")).nbytes
-    60000
+    >>> frame = ArraySpec((3, 50, 50), np.dtype("f8"))
+    >>> frame, frame.nbytes
+    ((3, 50, 50) float64, 60000)
     """
 
     shape: tuple[int | None, ...]
@@ -63,7 +64,7 @@ class ArraySpec:
         """Name of the dtype; ``"bytes"`` for ``bytes`` objects."""
         return "bytes" if self.dtype.hasobject else str(self.dtype)
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         lengths = ", ".join("None" if length is None else str(length) for length in self.shape)
         shape = f"({lengths}{',' if len(self.shape) == 1 else ''})"
         form = f", {self.form} {self.padding}".rstrip() if self.form != "dense" else ""
@@ -160,22 +161,6 @@ def columns_of(batches: Sequence[Batch], spec: Spec) -> Iterator[Sequence[Any]]:
     for name, part in spec.items() if isinstance(spec, dict) else enumerate(spec):
         column = [batch[name] for batch in batches]  # type: ignore[index]  # as in the spec
         yield from columns_of(column, part)
-
-
-def spec_text(tree: Spec) -> str:
-    """Return a spec in words, for messages.
-
-    Examples
-    --------
-    >>> spec_text({"x": ArraySpec((3, 4), np.dtype("f4")), "y": ArraySpec((), np.dtype("i8"))})
-    "{'x': (3, 4) float32, 'y': () int64}"
-    """
-    if isinstance(tree, tuple):
-        return f"({', '.join(map(spec_text, tree))})"
-    if isinstance(tree, dict):
-        parts = (f"{name!r}: {spec_text(part)}" for name, part in tree.items())
-        return "{" + ", ".join(parts) + "}"
-    return str(tree)
 
 
 def as_spec(tree: Any) -> Spec:
