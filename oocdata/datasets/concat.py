@@ -65,12 +65,10 @@ class Concat(Dataset):
 
     @property
     def spec(self) -> Spec:
-        """Spec of an element, the same in all parts."""
         return self.parts[0].spec
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
-        """Always ``(len,)``."""
         return (len(self),)
 
     # Reading -------------------------------------------------------------------------------------
@@ -87,7 +85,6 @@ class Concat(Dataset):
 
     @cached_property
     def has_requests_by_part(self) -> bool:
-        """Whether parts have functions, which are called on their elements of a batch."""
         return self.is_mapped
 
     def requests(self, positions: Ints, draw: Draw) -> tuple[ArrayRequest, ...]:
@@ -101,7 +98,6 @@ class Concat(Dataset):
         return tuple(request for requests in by_part for request in requests)
 
     def assemble(self, arrays: Iterator[NDArray[Any]], positions: Ints, draw: Draw) -> Batch:
-        """Return the arrays in the structure of an element; or copy the parts' batches together."""
         if not self.is_mapped:
             return super().assemble(arrays, positions, draw)
         batch: Batch = map_tree(
@@ -114,7 +110,6 @@ class Concat(Dataset):
         return batch
 
     def array_bytes(self, elements: int) -> list[int]:
-        """Return the size of each array of a batch, in bytes; see `Dataset.array_bytes`."""
         if not self.is_multi_array:
             return super().array_bytes(elements)
         # At most the longest rows of all parts, and at most as many rows as long as the longest.
@@ -124,7 +119,6 @@ class Concat(Dataset):
         return list(map(min, map(sum, zip(*by_part, strict=True)), bounds))
 
     def input_bytes(self, elements: int) -> int:
-        """Return the bytes of intermediate arrays; see `Dataset.input_bytes`."""
         if not self.is_multi_array:
             return super().input_bytes(elements)
         # Twice: sparse rows as they are read, and in their places. A row may be repeated, because
@@ -134,7 +128,6 @@ class Concat(Dataset):
         return 2 * max(times * part.input_bytes(-(-elements // times)) for part, times in pairs)
 
     def row_lengths(self) -> Ints | None:
-        """Return the length of each element; see `Dataset.row_lengths`."""
         each = [lengths for part in self.parts if (lengths := part.row_lengths()) is not None]
         return np.concatenate(each)[as_numbers(self.chosen)] if each else None
 
@@ -300,10 +293,7 @@ def checked_parts(caller: str, datasets: Sequence[Dataset]) -> tuple[Dataset, ..
 
 
 def _check_same_meaning(caller: str, parts: Sequence[Dataset]) -> None:
-    """Raise if a number that is delivered as stored has another meaning in each of two datasets.
-
-    Results of functions, and arrays of which nothing is known, are taken as they are.
-    """
+    """Raise if a number that is delivered as stored has another meaning in each of two datasets."""
     known = [part for part in parts if not part.is_mapped]
     for each in zip_longest(*map(_storages, known), fillvalue=(None, ())):
         storages, of_rows = zip(*(pair for pair in each if pair[0] is not None), strict=True)

@@ -103,10 +103,7 @@ class ElementRows:
 
     @property
     def _members_with_ids(self) -> Sequence[Dataset]:
-        """Members whose rows the ids of a split refer to: windows and patches, or else rows.
-
-        Among rows, the members with the most sample axes.
-        """
+        """Members whose rows ids refer to: windows and patches, else rows with most sample axes."""
         others = [part for part in self._split_members if not part._elements_are_rows]
         return others or self._multi_axis_members or self._split_members
 

@@ -25,12 +25,7 @@ _WORDS = ("parts", "files", "folders", "none")
 
 @dataclass(frozen=True, eq=False)
 class Episodes(Described):
-    """Episodes as adjacent runs of positions. Memory is proportional to the number of episodes.
-
-    Attributes
-    ----------
-    lengths : ndarray of int64, shape (episodes,)
-    """
+    """Episodes as adjacent runs of positions, from their lengths, int64 of shape (episodes,)."""
 
     lengths: Ints
 

@@ -121,11 +121,9 @@ class Map(Dataset):
 
     @cached_property
     def is_multi_array(self) -> bool:
-        """Whether an array has another length in each batch."""
         return self.given is not None and any(leaf.form != "dense" for leaf in leaves(self.spec))
 
     def array_bytes(self, elements: int) -> list[int]:
-        """Return the size of each array of a batch of the largest lengths, in bytes."""
         if not self.is_multi_array:
             return super().array_bytes(elements)
         sizes = []
@@ -138,7 +136,6 @@ class Map(Dataset):
     is_mapped = True
 
     def input_bytes(self, elements: int) -> int:
-        """Return the bytes of the function's arguments, for a number of elements."""
         requests = self.requests(np.zeros(1, np.int64), Draw())
         return elements * sum(each.nbytes for each in requests) + self._object_bytes(elements)
 
@@ -153,11 +150,9 @@ class Map(Dataset):
         return replace(self, source=source, given=given)
 
     def describe(self) -> dict[str, Any]:
-        """Return the fields, with the spec that was given or found."""
         return {**fields_of(self), "given": self._limits}
 
     def assemble(self, arrays: Iterator[NDArray[Any]], positions: Ints, draw: Draw) -> Batch:
-        """Return the results of the function, checked against the spec."""
         batch = self.source.assemble(arrays, positions, draw)
         length = len(positions)
         if length == 0:  # don't call the function on an empty batch

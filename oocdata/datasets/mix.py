@@ -34,7 +34,6 @@ class Mix(Concat):
 
     @property
     def mixture(self) -> Mix:
-        """The mixture itself."""
         return self
 
     @cached_property
@@ -127,13 +126,7 @@ def mix(
 
 
 def _as_integers(weights: list[Any]) -> tuple[int, ...]:
-    """Return weights as integers, converted from their decimal text.
-
-    Examples
-    --------
-    >>> _as_integers([0.7, 0.3]), _as_integers([1, 2.5])
-    ((7, 3), (2, 5))
-    """
+    """Return weights as integers, converted from their decimal text: [1, 2.5] as (2, 5)."""
     from fractions import Fraction  # with decimal behind it, only here
 
     try:

@@ -20,13 +20,7 @@ LARGEST_OFFSET = 2**62
 
 
 def as_offsets(name: str, argument: Any) -> Offsets:
-    """Return checked offsets from a sequence or range.
-
-    Examples
-    --------
-    >>> as_offsets("inputs", [-4, -2, 0]), as_offsets("inputs", (-4, -1, 0))
-    (range(-4, 1, 2), (-4, -1, 0))
-    """
+    """Return checked offsets from a sequence or range."""
     if isinstance(argument, range):
         numbers: Offsets = argument
     else:
@@ -56,15 +50,7 @@ def as_rows(name: str, argument: Any, stride: int = 1) -> Offsets:
 
 
 def each_array(tree: Any, make: Callable[[Any, Any], Any]) -> Any:
-    """Apply a function to each ``view`` or ``(view, offsets)`` in a tree of tuples and dicts.
-
-    Examples
-    --------
-    >>> import oocdata as ooc
-    >>> view = ooc.open(np.arange(9))
-    >>> each_array({"x": (view, 4), "y": view}, lambda view, offsets: offsets)
-    {'x': 4, 'y': None}
-    """
+    """Apply a function to each view and its offsets (or None) in a tree of tuples and dicts."""
     if isinstance(tree, Dataset):
         return make(tree, None)
     if isinstance(tree, dict) and tree:

@@ -86,7 +86,6 @@ class Ragged(MultiArrayView):
 
     @cached_property
     def spec(self) -> ArraySpec:
-        """Shape and dtype of a row, with None for its length."""
         return ArraySpec((None, *inner_shape(self.source)), self.dtype, "ragged")
 
     @cached_property
@@ -106,7 +105,6 @@ class Ragged(MultiArrayView):
 
     @property
     def nbytes(self) -> int:
-        """Size of the values of all rows, in bytes."""
         return self._length_statistics[1] * self.spec.nbytes
 
     def array_bytes(self, elements: int) -> list[int]:
@@ -114,7 +112,6 @@ class Ragged(MultiArrayView):
         return [aligned_length(self._most_values(elements)) * self.spec.nbytes, 8 * (elements + 1)]
 
     def input_bytes(self, elements: int) -> int:
-        """Return the bytes of the values as read, before they are converted."""
         values = self._most_values(elements) * (self.spec.nbytes // self.dtype.itemsize)
         return values * self.source.dtype.itemsize
 
@@ -127,13 +124,11 @@ class Ragged(MultiArrayView):
         return _same_rows(self, RowLengths(self.source))
 
     def row_lengths(self) -> Ints:
-        """Return the length of each row; reads all lengths."""
         return np.asarray(self.lengths)
 
     def read_batches(
         self, members: Sequence[tuple[Request, Ints]], lengths: list[int]
     ) -> list[Any]:
-        """Return batches of the given numbers of rows; see `MultiArrayView.read_batches`."""
         located = locate(*((row.source, row.origins[:, 0], at) for row, at in members))
         values = _read_rows(self, located, located.lengths, lengths)
         return list(map(RaggedBatch, *values))
@@ -221,10 +216,7 @@ def _in_bounds(view: View, bounds: tuple[int, ...]) -> View:
 class Bounded(MultiArrayView):
     """Padded rows, or their mask, cut to one length in each batch; see `Ragged.pad`.
 
-    Attributes
-    ----------
-    bounds : tuple of int
-        Ascending lengths that batches may have. The rows of the source have the last.
+    `bounds` are the ascending lengths that batches may have; rows of the source have the last.
     """
 
     source: PaddedRows | RowMask
@@ -243,22 +235,18 @@ class Bounded(MultiArrayView):
 
     @cached_property
     def spec(self) -> ArraySpec:
-        """Shape and dtype of a row, with None for the length in its batch."""
         value = self.source.value
         words = "as a mask" if value is None else f"with {np.array(value).astype(self.dtype)}"
         padding = f"{words} up to {', '.join(map(str, self.bounds))}"
         return ArraySpec((None, *self.element[1:]), self.dtype, "padded", padding)
 
     def array_bytes(self, elements: int) -> list[int]:
-        """Return the bytes of a batch of the largest length."""
         return [aligned_length(elements * self.bounds[-1]) * self.spec.nbytes, 16]
 
     def input_bytes(self, elements: int) -> int:
-        """Return an upper bound of the bytes of the values as read."""
         return elements * prod(self.element) * self.source.dtype.itemsize
 
     def row_lengths(self) -> Ints:
-        """Return the length of each row; reads all lengths."""
         return np.asarray(_same_rows(self, RowLengths(self.source.rows)))
 
     def read_batches(self, members: Sequence[tuple[Any, Ints]], lengths: list[int]) -> list[Any]:

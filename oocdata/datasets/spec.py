@@ -117,14 +117,7 @@ def is_column(spec: Spec) -> bool:
 
 
 def batches_of(columns: Iterator[Iterable[Any]], spec: Spec) -> list[Batch]:
-    """Return the batch of each step, from the arrays of each leaf of all steps.
-
-    Examples
-    --------
-    >>> spec = {"x": ArraySpec((), np.dtype("f4")), "y": ArraySpec((), np.dtype("f4"))}
-    >>> batches_of(iter([["x of step 0", "x of step 1"], ["y of step 0", "y of step 1"]]), spec)[1]
-    {'x': 'x of step 1', 'y': 'y of step 1'}
-    """
+    """Return the batch of each step, from the arrays of each leaf of all steps."""
     if isinstance(spec, ArraySpec):
         return list(next(columns))
     parts = spec.values() if isinstance(spec, dict) else spec
@@ -135,26 +128,12 @@ def batches_of(columns: Iterator[Iterable[Any]], spec: Spec) -> list[Batch]:
 
 
 def elements_of(batch: Batch, spec: Spec, count: int) -> list[Any]:
-    """Return the elements of a batch, as views of its arrays.
-
-    Examples
-    --------
-    >>> spec = ArraySpec((), np.dtype("i8")), ArraySpec((), np.dtype("f4"))
-    >>> elements_of((np.array([7, 8]), np.zeros(2, "f4")), spec, 2)[1]
-    (np.int64(8), np.float32(0.0))
-    """
+    """Return the elements of a batch, as views of its arrays."""
     return batches_of((map(leaf.__getitem__, range(count)) for leaf in leaves(batch)), spec)
 
 
 def columns_of(batches: Sequence[Batch], spec: Spec) -> Iterator[Sequence[Any]]:
-    """Yield the arrays of all steps for each leaf; the inverse of `batches_of`.
-
-    Examples
-    --------
-    >>> spec = ArraySpec((), np.dtype("f4")), ArraySpec((), np.dtype("f4"))
-    >>> list(columns_of([("x of step 0", "y of step 0"), ("x of step 1", "y of step 1")], spec))
-    [['x of step 0', 'x of step 1'], ['y of step 0', 'y of step 1']]
-    """
+    """Yield the arrays of all steps for each leaf; the inverse of `batches_of`."""
     if isinstance(spec, ArraySpec):
         yield batches
         return

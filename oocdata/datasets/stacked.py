@@ -33,16 +33,10 @@ Part: TypeAlias = View | NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class Stacked(WithStorage, Wrapped, Described):
-    """Several parts combined into one array, sample axes first; a `oocdata.engines.source.Source`.
+    """Parts of one dtype combined into one array, sample axes first; a `Source`.
 
-    Attributes
-    ----------
-    parts : tuple of View or ndarray
-        With equal dtypes. A View with several sample axes has all its rows.
-    axis : int
-        Axis of the combined elements, at least 0.
-    new : bool
-        Whether `axis` is a new axis with one position per part; if not, parts are concatenated.
+    A View with several sample axes has all its rows. `axis`, at least 0, is of the combined
+    elements; if it is `new`, it has one position per part, else parts are concatenated.
     """
 
     parts: tuple[Part, ...]
@@ -67,7 +61,6 @@ class Stacked(WithStorage, Wrapped, Described):
         return self.source.parts
 
     def read_boxes(self, origins: Ints, extent: Extent) -> Iterator[Boxes]:
-        """Yield the boxes that are read of each part; see `oocdata.engines.prefetch.fetches`."""
         return self.source.read_boxes(origins, extent)
 
     @cached_property
@@ -168,10 +161,7 @@ class Stacked(WithStorage, Wrapped, Described):
 
 
 def names_of_columns(parts: Sequence[Part]) -> Callable[[], NDArray[Any] | None] | None:
-    """Return a function that reads the names of parts' columns; None if they have none.
-
-    See `oocdata.engines.source.Storage`.
-    """
+    """Return a function that reads the names of parts' columns (see `Storage`), or None."""
     columns = []
     for part in parts:
         if not isinstance(part, View) or part.axes != (0,) or len(part.cuts) != 2:

@@ -19,28 +19,10 @@ from oocdata.order.permutation import epoch_key, forward
 
 @dataclass(frozen=True, eq=False)
 class Bucketed(Order):
-    """Batches of elements of one bucket, in random order or by bucket.
+    """Batches of elements of one bucket, in random order if `shuffled`, or by bucket.
 
-    Attributes
-    ----------
-    blocks : BlockTable
-        Bucket of each position.
-    orders : tuple of Order
-        Order within each bucket that has positions.
-    batch_size : int
-    shuffled : bool
-        Whether batches come in random order, different in each epoch.
-
-    Examples
-    --------
-    >>> from oocdata.order import Sequential
-    >>> blocks = BlockTable.of_ids(np.array([1, 0, 1, 0, 0, 1, 1]))
-    >>> order = Bucketed(blocks, (Sequential(), Sequential()), 2, shuffled=False)
-    >>> order.positions(7, 0, 7, seed=0, epoch=0)
-    array([1, 3, 4, 0, 2, 5, 6])
-    >>> order = Bucketed(blocks, (Sequential(), Sequential()), 2, shuffled=True)
-    >>> order.positions(7, 0, 7, seed=7, epoch=0)
-    array([5, 6, 0, 2, 1, 3, 4])
+    `blocks` has the bucket of each position, `orders` an order within each bucket that has
+    positions.
     """
 
     blocks: BlockTable
@@ -50,11 +32,9 @@ class Bucketed(Order):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the tables: the bucket of each position, and the positions sorted by it."""
         return self.blocks.nbytes
 
     def epoch_order(self, count: int, seed: int, epoch: int) -> EpochOrder:
-        """Return the order of one epoch."""
         self._check_count(count, self.blocks.count, "positions whose bucket is known")
         begins = self.blocks.starts(np.arange(len(self.orders) + 1))
         counts = np.diff(begins).tolist()

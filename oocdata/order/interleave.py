@@ -62,7 +62,6 @@ class Interleave(Order):
         return 16 * int(self.lengths.sum())
 
     def epoch_order(self, count: int, seed: int, epoch: int) -> EpochOrder:
-        """Return the order of one epoch."""
         self._check_count(count, int(self.lengths.sum()), "elements that `lengths` add up to")
         parts = np.arange(len(self.lengths))
         if self.shuffle_parts:

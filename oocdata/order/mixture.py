@@ -50,27 +50,9 @@ _MOST_EPOCHS = 16
 class Mixture(Order):
     """Members mixed by their shares; see `oocdata.mix`.
 
-    Attributes
-    ----------
-    orders : tuple of Order
-        Order of each member's epochs.
-    counts : tuple of int
-        Number of positions of each member; the members are numbered end to end.
-    weights : tuple of int
-        Shares, up to a common factor.
-    length : int
-        Number of places of an epoch, a multiple of the lanes.
-    lanes : int or None
-        Number of lanes of every member that has lanes; None if none has.
-
-    Examples
-    --------
-    >>> from oocdata.order import Sequential
-    >>> order = Mixture((Sequential(), Sequential()), (70, 10), (7, 3), length=10)
-    >>> order.positions(80, 0, 10, seed=0, epoch=0)
-    array([ 0, 70,  1,  2,  3, 71,  4,  5, 72,  6])
-    >>> order.positions(80, 0, 10, seed=0, epoch=3)
-    array([21, 79, 22, 23, 24, 70, 25, 26, 71, 27])
+    Members are numbered end to end. `weights` are their shares, up to a common factor; `length` is
+    the number of places of an epoch, a multiple of the lanes; `lanes` that of every member that has
+    lanes, None if none has.
     """
 
     orders: tuple[Order, ...]
@@ -93,7 +75,6 @@ class Mixture(Order):
         return self.length
 
     def epoch_order(self, count: int, seed: int, epoch: int) -> EpochOrder:
-        """Return the order of one epoch."""
         self._check_count(count, sum(self.counts), "positions of the members")
         if (epoch + 1) * self.length > 2**61:  # elements are numbered through the whole training
             raise ArgumentError(
@@ -174,14 +155,7 @@ class Mixture(Order):
 
 
 class Shares:
-    """The number of elements of each member, by integer weights from 1 on.
-
-    Examples
-    --------
-    >>> shares = Shares((7, 3), 1)
-    >>> shares.counts(np.arange(11))[:, 0].tolist()
-    [[0, 1, 1, 2, 3, 4, 4, 5, 6, 6, 7], [0, 0, 1, 1, 1, 1, 2, 2, 2, 3, 3]]
-    """
+    """The number of elements of each member, by integer weights from 1 on."""
 
     def __init__(self, weights: tuple[int, ...], lanes: int) -> None:
         self.weights, self.lanes = weights, lanes
@@ -210,11 +184,6 @@ class Shares:
 
         These are its number in its lane, and in all lanes, among the elements of the member. The
         rows ascend. The shape is (3, lanes, rows).
-
-        Examples
-        --------
-        >>> Shares((2, 1), 1).turns(np.arange(5))[:2, 0].tolist()
-        [[0, 1, 0, 0, 1], [0, 0, 1, 2, 1]]
         """
         turns = np.empty((3, self.lanes, len(rows)), np.int64)
         members, nth, _ = turns.reshape(3, -1)

@@ -157,7 +157,6 @@ class Sequential(Order):
     """
 
     def epoch_order(self, count: int, seed: int, epoch: int) -> EpochOrder:
-        """Return the order of one epoch, which depends on neither the seed nor the epoch."""
         return EpochOrder(np.array([0, count]), lambda places: places)
 
     def words(self, count: int) -> str:
@@ -181,7 +180,6 @@ class Shuffle(Order):
     """
 
     def epoch_order(self, count: int, seed: int, epoch: int) -> EpochOrder:
-        """Return the order of one epoch."""
         key = epoch_key(seed, epoch, "shuffle")
         return EpochOrder(
             np.array([0, count]),

@@ -62,13 +62,7 @@ def rounds_for(size: int) -> int:
 
 
 def epoch_key(seed: int, epoch: int, purpose: str) -> Keys:
-    """Hash any seed, an epoch and a purpose into a key, shape (1,).
-
-    Examples
-    --------
-    >>> hex(epoch_key(7, 0, "shuffle")[0])
-    '0xb26caf5be2a2b37f'
-    """
+    """Hash any seed, an epoch and a purpose into a key, shape (1,)."""
     import hashlib  # not for `import oocdata`: it loads OpenSSL
 
     # Decimal digits rather than fixed-width bytes: a seed has no largest value.

@@ -27,27 +27,12 @@ _computing = fork_safe(threading.RLock())
 
 @dataclass(frozen=True, eq=False)
 class Steps:
-    """The steps of an epoch of one rank.
+    """The steps of an epoch of one rank, `index` of `num_shards`.
 
     If the order has lanes, every batch takes the same number of positions from each lane, and a
     rank has whole lanes; otherwise a rank has a part of every batch. Either way the global batches
-    are the same for any number of ranks. All ranks get equally many elements of a short last batch;
-    elements left over are dropped.
-
-    Attributes
-    ----------
-    order, count, batch_size, seed, drop_remainder
-        As of the loader, for all ranks together.
-    num_shards, index : int
-        Number of ranks, and the number of this one. `num_shards` divides the batch size and the
-        lanes.
-
-    Examples
-    --------
-    >>> from oocdata.order import Sequential
-    >>> steps = Steps(Sequential(), 10, 4, seed=0, drop_remainder=False, num_shards=2, index=1)
-    >>> steps.number, [steps.positions(step, epoch=0).tolist() for step in range(3)]
-    (3, [[2, 3], [6, 7], [9]])
+    are the same for any number of ranks, which divides the batch size and the lanes. All ranks get
+    equally many elements of a short last batch; elements left over are dropped.
     """
 
     order: Order

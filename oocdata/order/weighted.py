@@ -39,11 +39,6 @@ def cumulated(weights: NDArray[Any], elements: NDArray[np.signedinteger] | None 
     """Return the cumulative weights, in units such that a draw has a power of two of them.
 
     In the order of `elements`, or as they are.
-
-    Examples
-    --------
-    >>> cumulated(np.array([1.0, 0.0, 3.0, 4.0])) / 2**37
-    array([0.5, 0.5, 2. , 4. ])
     """
     count = len(weights)
     whole = float(count << max(_FEWEST_BITS, _BITS - count.bit_length()))
@@ -82,22 +77,9 @@ def _grouped(weights: NDArray[Any], blocks: AnyBlocks | None) -> NDArray[np.sign
 class Weighted(Order):
     """Draws with replacement, by weight: the order of ``batches(weights=…)``.
 
-    Attributes
-    ----------
-    order : Order
-        Order of an epoch's draws, which are as many as the elements.
-    sums : ndarray of int64, shape (elements,)
-        Cumulative weights, from `cumulated`.
-    elements : ndarray of int32 or int64, shape (elements,), optional
-        Element of each entry of `sums`; the elements of a block are adjacent. By default they are
-        in order.
-
-    Examples
-    --------
-    >>> from oocdata.order import Sequential
-    >>> order = Weighted.of(Sequential(), np.array([1.0, 0.0, 3.0, 4.0]))
-    >>> order.positions(4, 0, 4, seed=7, epoch=0)
-    array([0, 2, 3, 3])
+    `order` is that of an epoch's draws, which are as many as the elements. `sums` are the
+    cumulative weights, from `cumulated`; `elements` the element of each entry of `sums` (those of a
+    block are adjacent), or None if they are in order.
     """
 
     order: Order
@@ -120,16 +102,13 @@ class Weighted(Order):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the tables."""
         return self.sums.nbytes + (0 if self.elements is None else self.elements.nbytes)
 
     @property
     def lanes(self) -> int | None:
-        """Number of lanes of a block shuffle, else None."""
         return self.order.lanes if isinstance(self.order, BlockShuffle) else None
 
     def epoch_order(self, count: int, seed: int, epoch: int) -> EpochOrder:
-        """Return the order of one epoch."""
         self._check_count(count, len(self.sums), "elements that have weights")
         unit = int(self.sums[-1]) // count  # from one draw to the next
         begin = int(epoch_key(seed, epoch, "weights")[0]) % unit
@@ -153,7 +132,6 @@ class Weighted(Order):
         return EpochOrder(drawn.borders, at)
 
     def elements_mixed(self, count: int) -> int:
-        """Return how many elements a block shuffle mixes at a time."""
         order = self.order
         return order.elements_mixed(count) if isinstance(order, BlockShuffle) else count
 
