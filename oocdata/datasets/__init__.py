@@ -5,7 +5,7 @@ base classes        `dataset` (reading), `splitting` and `element_rows` (selecti
 one array           `view`, its arithmetic in `array_rows`; opened by `open` and `open_ragged`
 rows around rows    `windows` (`window_arrays`, `offsets`, `episodes`); made in `trajectories`
 parts of elements   `patches`
-side by side        `zip`, `join`; `stack` (as channels of one array, `stacked`)
+side by side        `zip`, `join`; `stack` (as channels of one array)
 end to end          `concat`, `mix`
 functions           `map`, `parsed` (features of records)
 several arrays      `multi_array`; `sparse` and `ragged` rows

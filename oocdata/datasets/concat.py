@@ -23,7 +23,7 @@ from oocdata.datasets.multi_array import join_requests
 from oocdata.datasets.request import ArrayRequest
 from oocdata.datasets.shared_rows import StoredRows, check_direction
 from oocdata.datasets.spec import Batch, Spec, leaves, map_tree
-from oocdata.datasets.stacked import names_of_columns
+from oocdata.datasets.stack import names_of_columns
 from oocdata.datasets.view import View
 from oocdata.engines.alike import check_same_meaning, common_names, different_columns
 from oocdata.engines.buffers import empty
