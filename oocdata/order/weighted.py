@@ -1,14 +1,10 @@
 """Draw elements by weight: each as often as its weight says, to within one, in every epoch.
 
 Systematic sampling [1]_: an epoch of n draws from n elements takes the points ``(j + u) / n``, j
-from 0 to n - 1, of the cumulative weights, with one random u for the epoch. So an element of share
-w is drawn ``floor(n w)`` or ``ceil(n w)`` times, and consecutive draws are neighbours in storage: a
-shuffle of the draws by blocks decodes each chunk once, as without weights.
-
-Evenly spaced points may all fall on one class of several that alternate: a third of the elements,
-every third one, would be drawn twice in one epoch and once in the next. So the elements of a block
-are in random order in the cumulative sum; without blocks all elements are, sorted by weight. Then
-classes of different weights are drawn in proportion, to within one draw.
+from 0 to n - 1, of the cumulative weights, with one random u for the epoch. Consecutive draws are
+neighbours in storage: a shuffle of the draws by blocks decodes each chunk once, as without weights.
+Evenly spaced points may all fall on one class of several that alternate. So the elements of a block
+are in random order in the cumulative sum; without blocks all elements are, sorted by weight.
 
 References
 ----------
@@ -106,7 +102,7 @@ class Weighted(Order):
 
     @property
     def lanes(self) -> int | None:
-        return self.order.lanes if isinstance(self.order, BlockShuffle) else None
+        return self.order.lanes
 
     def epoch_order(self, count: int, seed: int, epoch: int) -> EpochOrder:
         self._check_count(count, len(self.sums), "elements that have weights")
@@ -132,8 +128,7 @@ class Weighted(Order):
         return EpochOrder(drawn.borders, at)
 
     def elements_mixed(self, count: int) -> int:
-        order = self.order
-        return order.elements_mixed(count) if isinstance(order, BlockShuffle) else count
+        return self.order.elements_mixed(count)
 
     def words(self, count: int) -> str:
         return f"draws by weight, {self.order.words(count)}"
