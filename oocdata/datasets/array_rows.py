@@ -196,7 +196,6 @@ class ArrayRows(Dataset):
 
     @property
     def _chunk_lengths(self) -> list[int]:
-        """Chunk length along each sample axis."""
         chunks = self.storage.chunks
         return [1] * len(self.axes) if chunks is None else [chunks[axis] for axis in self.axes]
 

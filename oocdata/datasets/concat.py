@@ -319,7 +319,7 @@ def _check_same_meaning(caller: str, parts: Sequence[Dataset]) -> None:
 
 
 def _storages(dataset: Dataset) -> list[tuple[Storage, tuple[str, ...]]]:
-    """Return the storage of each array, with the names of an element's axes, and those of rows.
+    """Return each array with the names of its element's axes and of its rows' axes.
 
     Of parts one after the other, those of the first.
     """

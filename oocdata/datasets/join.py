@@ -146,7 +146,6 @@ def _places(ids: NDArray[Any], ordered: NDArray[Any], how: How, limit: Any) -> I
 
 
 def _ids_of_each(on: Any, named: Mapping[str, Any], number: int) -> list[Any]:
-    """Return the ids of each dataset, in the order of the datasets."""
     if named and isinstance(on, Mapping) and set(on) == set(named):
         return [on[name] for name in named]
     if isinstance(on, tuple | list) and len(on) == number and not named:

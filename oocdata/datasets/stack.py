@@ -166,7 +166,6 @@ def _common_dtype(dtypes: list[np.dtype[Any]], numbers: list[int | float]) -> np
 
 
 def _can_represent(dtype: np.dtype[Any], other: np.dtype[Any]) -> bool:
-    """Return whether a dtype can represent all values of another."""
     rounded = other.kind in "iu" and other.itemsize == 8 and dtype.kind in "fc"
     return np.can_cast(other, dtype, "safe") and not rounded
 
@@ -206,7 +205,6 @@ def _without_selection(views: list[View]) -> tuple[list[View], Selection]:
 
 
 def _lengths(view: View) -> tuple[int, ...]:
-    """Return the lengths of the sample axes, regardless of selected rows."""
     return tuple(map(len, view.grid))
 
 
@@ -244,7 +242,6 @@ class Stacked(WithStorage, Wrapped, Described):
 
     @cached_property
     def _storage(self) -> Storage:
-        """Combined storage of the parts."""
         each = [part.storage() for part in self.source.parts]
         paths = list(dict.fromkeys(storage.path for storage in each if storage.path is not None))
         keys = list(dict.fromkeys(storage.key for storage in each if storage.key is not None))
@@ -365,7 +362,6 @@ def outer_axes(part: View, whole: View) -> tuple[int, ...]:
 
 
 def _check_episodes(storages: list[Storage]) -> None:
-    """Raise ArgumentError if the parts have episodes of different lengths."""
     with_episodes = [storage for storage in storages if storage.episodes]
     for storage in with_episodes:
         first = with_episodes[0]
@@ -388,5 +384,4 @@ def _places(view: View, number: int) -> Selection:
 
 
 def _rows_text(view: View) -> str:
-    """Return the number of a view's rows in words, for messages."""
     return f"{' × '.join(map(str, view.sample_shape))} rows"

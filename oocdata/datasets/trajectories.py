@@ -281,7 +281,6 @@ def _last_rows(column: Dataset, ends: Callable[[NDArray[Any], NDArray[Any]], Any
 
 
 def _flagged(flags: NDArray[Any], following: NDArray[Any]) -> Any:
-    """Return where flags are set."""
     if np.isnan(flags).any() or np.isnan(following).any():
         raise ArgumentError("`done` must hold flags; got NaN.")
     return flags != 0

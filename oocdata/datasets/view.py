@@ -577,5 +577,4 @@ class View(ArrayRows):
 
 
 def _is_list(part: Any) -> bool:
-    """Return whether an index is a list or array of positions."""
     return isinstance(part, list) or (isinstance(part, np.ndarray) and part.ndim == 1)

@@ -319,12 +319,10 @@ class Windows(Dataset):
 
 
 def _low(arrays: Sequence[AnchoredArray]) -> int:
-    """Return the lowest offset of some arrays."""
     return min(array.offsets[0] for array in arrays)
 
 
 def _high(arrays: Sequence[AnchoredArray]) -> int:
-    """Return the highest offset of some arrays."""
     return max(array.offsets[-1] for array in arrays)
 
 

@@ -59,7 +59,6 @@ def full_shuffle_entropy(count: int, batch_size: int, blocks: AnyBlocks) -> floa
 
 
 def _batches(size: int) -> int:
-    """Return the number of batches to measure."""
     return max(_FEWEST_BATCHES, min(_MOST_BATCHES, _MOST_POSITIONS // size))
 
 

@@ -78,7 +78,6 @@ class Steps:
 
     @cached_property
     def _stretch_steps(self) -> int:
-        """Steps of a stretch."""
         return max(1, _STRETCH // self.batch_size)
 
     def positions(self, step: int, epoch: int) -> Ints:
