@@ -266,6 +266,24 @@ class Every(ooc.Order):
         return ooc.EpochOrder(np.array([0, self.places]), lambda places: places % count)
 
 
+class Halves(Every):
+    """Two lanes of a user's own, read side by side."""
+
+    lanes = 2
+
+    def epoch_order(self, count: int, seed: int, epoch: int) -> ooc.EpochOrder:
+        return ooc.EpochOrder(np.array([0, count // 2, count]), lambda places: places)
+
+
+def test_lanes_of_an_order_of_the_users_own() -> None:
+    rows = ooc.open(np.arange(8))
+    loader = rows.batches(4, shuffle=Halves(8))
+    assert [batch.tolist() for batch in loader.epoch(0)] == [[0, 1, 4, 5], [2, 3, 6, 7]]
+    assert [batch.tolist() for batch in loader.shard(2, 1).epoch(0)] == [[4, 5], [6, 7]]
+    with pytest.raises(ArgumentError, match="a multiple of the order's lanes, 2; got 3"):
+        rows.batches(3, shuffle=Halves(8))
+
+
 def test_no_epoch_is_without_batches() -> None:
     rows = ooc.open(np.arange(10))
     with pytest.raises(EmptyError, match=r"at most the 3 elements of an epoch .* got 4"):
