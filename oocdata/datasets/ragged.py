@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from oocdata.box import Ints
 from oocdata.datasets.dataset import fields_of
 from oocdata.datasets.multi_array import MultiArrayBatch, MultiArrayView, aligned_length, allocate
-from oocdata.datasets.offsets import is_listed
 from oocdata.datasets.request import Request
 from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.view import View
@@ -23,7 +22,7 @@ from oocdata.engines.padded import PaddedRows, RowLengths, RowMask, padding_valu
 from oocdata.engines.ragged_rows import LocatedRows, inner_shape, locate
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError
-from oocdata.index import as_bounds, as_count, as_flag
+from oocdata.index import as_bounds, as_count, as_flag, is_iterable
 from oocdata.threads import cached_property
 
 _BLOCK = 1 << 20
@@ -197,7 +196,7 @@ class Ragged(MultiArrayView):
         """Return the largest length to pad to, and the lengths if several are given."""
         if to is None:
             return self.longest, ()
-        bounds = as_bounds("to", to) if is_listed(to) and not isinstance(to, str) else ()
+        bounds = as_bounds("to", to) if is_iterable(to) and not isinstance(to, str) else ()
         length = bounds[-1] if bounds else as_count("to", to)
         if not as_flag("cut", cut) and self.longest > length:
             raise ArgumentError(

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from oocdata.box import Extent, Ints
 from oocdata.datasets.dataset import fields_of
-from oocdata.datasets.offsets import Offsets
 from oocdata.datasets.request import Placement, Request
 from oocdata.datasets.spec import ArraySpec, leaves, map_tree
 from oocdata.engines.memory_array import MemoryArray
@@ -19,6 +18,9 @@ from oocdata.threads import cached_property
 if TYPE_CHECKING:
     from oocdata.datasets.episodes import Episodes
     from oocdata.datasets.view import View
+
+Offsets: TypeAlias = range | tuple[int, ...]
+"""Ascending offsets of rows from the anchor: a range if they are regular."""
 
 _FLAGS = MemoryArray(np.array([False, True]))
 """Source of masks: a mask consists of boxes of this array, and is read like other arrays."""
