@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from inspect import signature
 from itertools import accumulate, pairwise
 from math import ceil
-from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -167,15 +165,6 @@ def _mixture(
     return mixture, "; ".join(reasons)
 
 
-def _is_order(shuffle: Any) -> TypeGuard[Order]:
-    """Return whether an object has the method of an order."""
-    try:
-        signature(shuffle.positions).bind(1, 0, 0, seed=0, epoch=0)
-    except (AttributeError, TypeError, ValueError):  # a class, or a loader
-        return False
-    return True
-
-
 def _order_of(
     dataset: Dataset, shuffle: bool | str | Order, batch_size: int, window: int
 ) -> tuple[Order, str]:
@@ -183,17 +172,18 @@ def _order_of(
 
     A block shuffle mixes blocks of `window` decoded bytes at a time.
     """
-    if _is_order(shuffle):
-        shuffle.positions(len(dataset), 0, 0, seed=0, epoch=0)  # raises if the order does not fit
-        return _with_lanes(shuffle, len(dataset), batch_size), "you gave it"
     if isinstance(shuffle, np.bool_):
         shuffle = bool(shuffle)
+    if isinstance(shuffle, Order):
+        shuffle.positions(len(dataset), 0, 0, seed=0, epoch=0)  # raises if the order does not fit
+        return _with_lanes(shuffle, len(dataset), batch_size), "you gave it"
     if shuffle is False:
         return Sequential(), "`shuffle` is False"
     # 1 equals True, but is refused: hence `is`.
     if shuffle is not True and not (isinstance(shuffle, str) and shuffle in ("global", "block")):
         raise ArgumentError(
-            f"`shuffle` must be False, True, 'global', 'block' or an order; got {shuffle!r}."
+            "`shuffle` must be False, True, 'global', 'block' or an `oocdata.Order`; got "
+            f"{shuffle!r}."
         )
     if shuffle == "global":
         return Shuffle(), "you asked for a permutation of all elements"
@@ -241,16 +231,14 @@ def _with_lanes(order: Order, count: int, batch_size: int) -> Order:
     A border between lanes cuts a block, which is then decoded twice: about one block in 64, or one
     in eight if that is needed for up to eight lanes, for ranks. Each lane mixes at least one block.
     """
-    if not isinstance(order, BlockShuffle):
-        return order
-    if order.lanes is None:
+    if isinstance(order, BlockShuffle) and order.lanes is None:
         blocks = order.blocks.number(count)
         most = min(MOST_LANES, order.blocks_mixed, max(min(8, blocks // 8), blocks // 64))
         lanes = max(
             n for n in (1 << k for k in range(7)) if n <= max(1, most) and batch_size % n == 0
         )
         return replace(order, lanes=lanes)
-    if batch_size % order.lanes:
+    if order.lanes is not None and batch_size % order.lanes:
         raise ArgumentError(
             f"`batch_size` must be a multiple of the order's lanes, {order.lanes}; got "
             f"{batch_size}. Without `lanes` the order takes as many as suit."

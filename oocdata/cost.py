@@ -24,7 +24,7 @@ from oocdata.engines.planned import PlannedCache
 from oocdata.engines.prefetch import Cost, cost_of
 from oocdata.engines.source import Boxes, Source, Storage, stored_boxes
 from oocdata.memory import cache_share, scratch_share
-from oocdata.order.order import Sequential, order_with_lanes
+from oocdata.order.order import Sequential
 from oocdata.runs import Run
 
 if TYPE_CHECKING:
@@ -142,10 +142,10 @@ def _mixing(loader: Loader) -> tuple[int, int]:
 
     That is 0 windows if all elements are mixed. In order, a window is a block.
     """
-    lanes, count = order_with_lanes(loader.order), len(loader.dataset)
-    if lanes is not None:
-        return lanes.elements_mixed(count), _WINDOWS_FOLLOWED
-    if isinstance(loader.order, Sequential):
+    order, count = loader.order, len(loader.dataset)
+    if order.lanes is not None:
+        return order.elements_mixed(count), _WINDOWS_FOLLOWED
+    if isinstance(order, Sequential):
         return typical_length(loader.dataset.blocks, count), _BLOCKS_FOLLOWED
     return count, 0
 

@@ -18,13 +18,8 @@ from oocdata.engines.buffers import ALIGNMENT
 from oocdata.engines.source import Storage, stored_sources
 from oocdata.index import as_count
 from oocdata.memory import cache_share, scratch_share
-from oocdata.order import BlockShuffle, Order, Sequential, Shuffle
-from oocdata.order.bucketed import Bucketed
-from oocdata.order.interleave import Interleave
+from oocdata.order import BlockShuffle
 from oocdata.order.mixing import Mixing
-from oocdata.order.mixture import Mixture
-from oocdata.order.order import order_with_lanes
-from oocdata.order.weighted import Weighted
 from oocdata.runs import Ahead
 from oocdata.threads import cores
 
@@ -153,7 +148,7 @@ def explain(loader: Loader, parallel: int = 2, prefetch: int = 2) -> Explanation
         steps=len(loader),
         arrays=tuple(str(leaf) for leaf in leaves(dataset.spec)),
         storages=tuple(source.storage() for source in dataset.sources()),
-        order=_order_words(order, count),
+        order=order.words(count),
         reason=loader.reason,
         mixing=reading.mixing,
         amplification=reading.amplification,
@@ -162,7 +157,7 @@ def explain(loader: Loader, parallel: int = 2, prefetch: int = 2) -> Explanation
         table_bytes=_table_bytes(loader) * (1 + loader.workers),
         in_flight=ahead.batches,
         steps_together=ahead.together,
-        lanes=loader.steps.lanes if order_with_lanes(order) is not None else 1,
+        lanes=order.lanes or 1,
         fetching=fetching(loader),
         advice=advise(reading),
     )
@@ -266,7 +261,7 @@ def _table_bytes(loader: Loader) -> int:
     nbytes = sum(source.storage().table_bytes for source in loader.dataset.sources())
     nbytes += sum({id(array): array.nbytes for array in _arrays(loader.dataset)}.values())
     for order in orders:
-        nbytes += getattr(order, "nbytes", 0)
+        nbytes += order.nbytes
         orders += getattr(order, "orders", ())
         if isinstance(order, BlockShuffle):
             tables.append(order.blocks)
@@ -274,21 +269,3 @@ def _table_bytes(loader: Loader) -> int:
                 nbytes += 2 * 16 * order.blocks.number(order.blocks.count)
     distinct = {id(blocks): blocks for blocks in tables}  # an order mostly shares the dataset's
     return nbytes + sum(blocks.nbytes for blocks in distinct.values())
-
-
-def _order_words(order: Order, count: int) -> str:
-    if isinstance(order, BlockShuffle):
-        length = order.elements_mixed(count) // order.blocks_mixed
-        return f"block shuffle, {order.blocks_mixed} blocks of {length} elements mixed"
-    if isinstance(order, Mixture):
-        words = [_order_words(*pair) for pair in zip(order.orders, order.counts, strict=True)]
-        return f"mixture of {len(words)} members, each: {' or '.join(sorted(set(words)))}"
-    if isinstance(order, Bucketed):
-        words = [_order_words(member, count) for member in order.orders]
-        return f"{len(words)} buckets by length, each: {' or '.join(sorted(set(words)))}"
-    if isinstance(order, Weighted):
-        return f"draws by weight, {_order_words(order.order, count)}"
-    if isinstance(order, Interleave):
-        return f"{order.cycle_length} parts at a time, {order.block_length} from each in turn"
-    plain: dict[type, str] = {Sequential: "in order", Shuffle: "full shuffle"}
-    return plain.get(type(order), repr(order))

@@ -23,7 +23,6 @@ from oocdata.datasets.spec import (
     leaves,
     map_tree,
     spec_of,
-    spec_text,
 )
 from oocdata.errors import ArgumentError, MapError
 from oocdata.runs import Run
@@ -92,8 +91,8 @@ class GeneratorBatches:
         if found != spec or len(lengths) > 1 or () in lengths:
             length = "with batched=True, and one length of all arrays in front, " * batched
             raise MapError(
-                f"a generator must yield what its spec says, {length}{spec_text(spec)}; it yielded "
-                f"{spec_text(spec_of(arrays))}. Convert with `.astype(...)` in the generator, or "
+                f"a generator must yield what its spec says, {length}{spec}; it yielded "
+                f"{spec_of(arrays)}. Convert with `.astype(...)` in the generator, or "
                 "give `spec`."
             )
         return arrays if batched else map_tree(lambda array: array[None], arrays)

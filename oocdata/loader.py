@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,7 +20,7 @@ from oocdata import registry
 from oocdata.box import Ints
 from oocdata.choice import choose_order
 from oocdata.cost import cached_bytes
-from oocdata.datasets.dataset import Dataset, Draw, public_names
+from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.parsed import Parsed
 from oocdata.datasets.request import ArrayRequest, prefetching
 from oocdata.datasets.spec import Batch, Spec, batched_spec, batches_of, leaves
@@ -30,7 +30,6 @@ from oocdata.errors import ArgumentError, EmptyError, PositionError, without_met
 from oocdata.index import as_count, as_flag, as_shard, as_whole
 from oocdata.order import Order, Sequential
 from oocdata.order.mixture import Mixture
-from oocdata.order.order import order_with_lanes
 from oocdata.order.steps import Steps
 from oocdata.order.weighted import Weighted
 from oocdata.runs import MOST_WORKERS, Ahead, Epochs, Pass, Run, plan_ahead, steps_together
@@ -97,7 +96,6 @@ def make_loader(
 
 @without_methods(
     {
-        "map": "; write dataset.map(…).batches(size), or .to_tf().map(…) in TensorFlow",
         "prefetch": "; oocdata's own is .to_tf(prefetch=…)",
         "repeat": "; oocdata's own is .to_tf(epochs=…); iterating again is the next epoch",
     }
@@ -141,12 +139,6 @@ class Loader(Epochs):
     workers: int = 0
     num_shards: int = 1
     index: int = 0
-
-    _public: ClassVar[Sequence[str]] = (
-        "batch", "batch_bytes", "describe", "epoch", "explain", "positions", "profile", "shard",
-        "spec", "to_keras", "to_tf",
-    )  # fmt: skip
-    __dir__ = public_names
 
     def __repr__(self) -> str:
         return f"<Loader: {len(self)} batches of {self.batch_size} from {self.dataset!r}>"
@@ -217,11 +209,11 @@ class Loader(Epochs):
             return 1 if self.workers else together  # slow functions: each process takes a step
         if any(size % buffers.ALIGNMENT and size > _COPIED_BYTES for size in self.array_bytes):
             return 1
-        order = order_with_lanes(self.order)
-        scattered = order is None and not isinstance(self.order, Sequential) and self.chunked
+        order = self.order
+        scattered = order.lanes is None and not isinstance(order, Sequential) and self.chunked
         nbytes = self.batch_bytes + self.text_bytes
         together = steps_together(len(self), nbytes, share_chunks=scattered, far=far)
-        if order is None:
+        if order.lanes is None:
             return together
         mixed = order.elements_mixed(len(self.dataset))
         return max(1, min(together, mixed // (_RUNS_IN_A_WINDOW * self.batch_size)))

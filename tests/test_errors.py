@@ -203,7 +203,6 @@ CALLS = {
     "by": lambda value: VIEW.split(0.5, 0.5, by=value),
     "labels": lambda value: ooc.balanced(value),
     "on": lambda value: ooc.join(VIEW, VIEW, on=value),
-    "missing of join": lambda value: ooc.join(VIEW, VIEW, on=(NUMBERS, NUMBERS), missing=value),
     "path of create": lambda value: ooc.create(value, element_shape=(), dtype="f4"),
     "overwrite": lambda value: ooc.create("a.npy", element_shape=(), dtype="f4", overwrite=value),
     "destination": lambda value: ooc.convert(VIEW, value),
@@ -252,13 +251,6 @@ def test_steps_and_epochs_are_whole_numbers(call, got):
     ) as raised:
         call(LOADER)
     assert got in str(raised.value)
-
-
-def test_windows_of_windows_say_where_windows_are_made():
-    with pytest.raises(
-        AttributeError, match=r"Windows has no method `windows`.*of Views first, once"
-    ):
-        VIEW.windows(3).windows(2)
 
 
 def test_what_was_split_must_be_a_dataset(tmp_path):

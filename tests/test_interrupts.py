@@ -231,18 +231,21 @@ def test_steps_and_epochs_of_numpy(kind: Any) -> None:
     assert_array_equal(next(loader.epoch(kind(90), kind(99))), loader.batch(99, 90))
 
 
-class Shifted:
+class Shifted(ooc.Order):
     """An order that is none."""
 
     def __init__(self, shift: int, length: int = 0, dtype: str = "i8") -> None:
         self.shift, self.length, self.dtype = shift, length, dtype
 
-    def positions(self, count: int, start: int, stop: int, *, seed: int, epoch: int) -> Any:
-        return np.arange(start, stop + self.length).astype(self.dtype) + self.shift
+    def epoch_order(self, count: int, seed: int, epoch: int) -> ooc.EpochOrder:
+        return ooc.EpochOrder(np.array([0, count]), self.at)
+
+    def at(self, places: Any) -> Any:
+        return np.arange(len(places) + self.length).astype(self.dtype) + self.shift
 
 
 @pytest.mark.parametrize("order", [Shifted(1), Shifted(-1), Shifted(0, 1), Shifted(0, 0, "f8")])
 def test_orders_are_taken_by_their_word(order: Any) -> None:
     loader = ooc.open(np.arange(10.0))[:8].batches(4, shuffle=order)
-    with pytest.raises(ArgumentError, match=r"must give 8 whole numbers in \[0, 8\)"):
+    with pytest.raises(ArgumentError, match=r"a whole number in \[0, 8\) for each of 8 places"):
         list(loader)

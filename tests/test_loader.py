@@ -253,14 +253,35 @@ def test_an_empty_dataset() -> None:
         ooc.open(np.arange(10))[:0].batches(2)
 
 
-class Every:
+class Every(ooc.Order):
     """Orders whose epochs have fewer or more places than the dataset has elements."""
 
     def __init__(self, places: int) -> None:
-        self.epoch_length = places
+        self.places = places
 
-    def positions(self, count: int, start: int, stop: int, *, seed: int, epoch: int) -> np.ndarray:
-        return np.arange(start, stop) % count
+    def epoch_length(self, count: int) -> int:
+        return self.places
+
+    def epoch_order(self, count: int, seed: int, epoch: int) -> ooc.EpochOrder:
+        return ooc.EpochOrder(np.array([0, self.places]), lambda places: places % count)
+
+
+class Halves(Every):
+    """Two lanes of a user's own, read side by side."""
+
+    lanes = 2
+
+    def epoch_order(self, count: int, seed: int, epoch: int) -> ooc.EpochOrder:
+        return ooc.EpochOrder(np.array([0, count // 2, count]), lambda places: places)
+
+
+def test_lanes_of_an_order_of_the_users_own() -> None:
+    rows = ooc.open(np.arange(8))
+    loader = rows.batches(4, shuffle=Halves(8))
+    assert [batch.tolist() for batch in loader.epoch(0)] == [[0, 1, 4, 5], [2, 3, 6, 7]]
+    assert [batch.tolist() for batch in loader.shard(2, 1).epoch(0)] == [[4, 5], [6, 7]]
+    with pytest.raises(ArgumentError, match="a multiple of the order's lanes, 2; got 3"):
+        rows.batches(3, shuffle=Halves(8))
 
 
 def test_no_epoch_is_without_batches() -> None:

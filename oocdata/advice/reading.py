@@ -20,7 +20,6 @@ from oocdata.memory import cache_share
 from oocdata.order import BlockShuffle, Sequential
 from oocdata.order.mixing import Mixing, mixing
 from oocdata.order.mixture import Mixture
-from oocdata.order.order import order_with_lanes
 from oocdata.order.weighted import Weighted
 
 if TYPE_CHECKING:
@@ -131,7 +130,7 @@ def reading_of(loader: Loader) -> Reading:
         if blocks.number(count) == count and isinstance(order, BlockShuffle):
             blocks = order.blocks  # each element is stored alone, but the order keeps runs together
         order_mixing = mixing(loader.positions, len(loader), blocks, count)
-    shuffled = "full shuffle" if order_with_lanes(order) is None else "block shuffle"
+    shuffled = "full shuffle" if order.lanes is None else "block shuffle"
     is_sequential = all(isinstance(each, Sequential) for each in orders)
     name = "sequential" if is_sequential else shuffled
     full_amplification, has_block_shuffle = 1.0, True
@@ -140,7 +139,7 @@ def reading_of(loader: Loader) -> Reading:
     if loader.chunked and dataset.blocks.number(count) < count and decoded > cache_share():
         full_amplification = amplification(dataset.batches(loader.batch_size, shuffle="global"))
         mixed = dataset.batches(loader.batch_size, shuffle=True).order
-        has_block_shuffle = order_with_lanes(mixed) is not None
+        has_block_shuffle = mixed.lanes is not None
     return Reading(
         storage=storage,
         axes=axes,

@@ -3,10 +3,10 @@
 ==================  =======================================================================
 base classes        `dataset` (reading), `splitting` and `element_rows` (selections and splits)
 one array           `view`, its arithmetic in `array_rows`; opened by `open` and `open_ragged`
-rows around rows    `windows` (`window_arrays`, `offsets`, `episodes`); made in `trajectories`
+rows around rows    `windows` (`window_arrays`, `episodes`); made in `trajectories`
 parts of elements   `patches`
-side by side        `zip`, `join`; `stack` (as channels of one array, `stacked`)
-end to end          `concat` (`joined_sources`: read as one array), `mix`
+side by side        `zip`, `join`; `stack` (as channels of one array)
+end to end          `concat`, `mix`
 functions           `map`, `parsed` (features of records)
 several arrays      `multi_array`; `sparse` and `ragged` rows
 reading             `request` (the boxes of an array of a batch), `spec` (trees of arrays)

@@ -86,7 +86,6 @@ class ArrayRows(Dataset):
 
     @cached_property
     def spec(self) -> ArraySpec:
-        """Shape and dtype of one row, an `ArraySpec`."""
         return ArraySpec(self.element, self.dtype)
 
     # Boxes of rows --------------------------------------------------------------------------------
@@ -146,7 +145,6 @@ class ArrayRows(Dataset):
         return origins.T
 
     def requests(self, positions: Ints, draw: Draw) -> tuple[ArrayRequest, ...]:
-        """Return the request for the rows at positions."""
         origins, shape = self.origins(positions), (len(positions), *self.element)
         return (Request(self.source, origins, self.extent, shape, self.dtype, self.placement),)
 
@@ -198,7 +196,6 @@ class ArrayRows(Dataset):
 
     @property
     def _chunk_lengths(self) -> list[int]:
-        """Chunk length along each sample axis."""
         chunks = self.storage.chunks
         return [1] * len(self.axes) if chunks is None else [chunks[axis] for axis in self.axes]
 
@@ -247,13 +244,7 @@ class ArrayRows(Dataset):
 
 
 def _positions_per_chunk(places: range, chunk: int) -> tuple[int, int]:
-    """Return the number of positions in a chunk along an axis, and in the first chunk.
-
-    Examples
-    --------
-    >>> _positions_per_chunk(range(3, 20), 8), _positions_per_chunk(range(19, -1, -2), 8)
-    ((8, 5), (4, 2))
-    """
+    """Return the number of positions in a chunk along an axis, and in the first chunk."""
     step, within = places.step, places.start % chunk
     left = (within if step < 0 else chunk - 1 - within) // abs(step) + 1
     length = max(1, chunk // abs(step))

@@ -19,12 +19,11 @@ from numpy.typing import NDArray
 from oocdata.blocks import ADDRESSABLE, AnyBlocks, blocks_from_ids, join_blocks
 from oocdata.box import Ints, groups_of
 from oocdata.datasets.dataset import Dataset, Draw
-from oocdata.datasets.joined_sources import JoinedSources
 from oocdata.datasets.multi_array import join_requests
 from oocdata.datasets.request import ArrayRequest
 from oocdata.datasets.shared_rows import StoredRows, check_direction
-from oocdata.datasets.spec import Batch, Spec, leaves, map_tree, spec_text
-from oocdata.datasets.stacked import names_of_columns
+from oocdata.datasets.spec import Batch, Spec, leaves, map_tree
+from oocdata.datasets.stack import names_of_columns
 from oocdata.datasets.view import View
 from oocdata.engines.alike import check_same_meaning, common_names, different_columns
 from oocdata.engines.buffers import empty
@@ -66,12 +65,10 @@ class Concat(Dataset):
 
     @property
     def spec(self) -> Spec:
-        """Spec of an element, the same in all parts."""
         return self.parts[0].spec
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
-        """Always ``(len,)``."""
         return (len(self),)
 
     # Reading -------------------------------------------------------------------------------------
@@ -88,15 +85,7 @@ class Concat(Dataset):
 
     @cached_property
     def has_requests_by_part(self) -> bool:
-        """Whether parts have functions, which are called on their elements of a batch."""
         return self.is_mapped
-
-    @cached_property
-    def _sources(self) -> JoinedSources:
-        none = np.zeros(0, np.int64)
-        return JoinedSources(
-            request for part in self.parts for request in part.requests(none, Draw())
-        )
 
     def requests(self, positions: Ints, draw: Draw) -> tuple[ArrayRequest, ...]:
         """Return one request per array; if parts have functions, the requests of each part."""
@@ -105,11 +94,10 @@ class Concat(Dataset):
         where = [places for _, places, _ in shares]
         if not self.is_mapped:
             columns = zip(*by_part, strict=True)
-            return tuple(join_requests(requests, where, self._sources) for requests in columns)
+            return tuple(join_requests(requests, where) for requests in columns)
         return tuple(request for requests in by_part for request in requests)
 
     def assemble(self, arrays: Iterator[NDArray[Any]], positions: Ints, draw: Draw) -> Batch:
-        """Return the arrays in the structure of an element; or copy the parts' batches together."""
         if not self.is_mapped:
             return super().assemble(arrays, positions, draw)
         batch: Batch = map_tree(
@@ -122,7 +110,6 @@ class Concat(Dataset):
         return batch
 
     def array_bytes(self, elements: int) -> list[int]:
-        """Return the size of each array of a batch, in bytes; see `Dataset.array_bytes`."""
         if not self.is_multi_array:
             return super().array_bytes(elements)
         # At most the longest rows of all parts, and at most as many rows as long as the longest.
@@ -132,7 +119,6 @@ class Concat(Dataset):
         return list(map(min, map(sum, zip(*by_part, strict=True)), bounds))
 
     def input_bytes(self, elements: int) -> int:
-        """Return the bytes of intermediate arrays; see `Dataset.input_bytes`."""
         if not self.is_multi_array:
             return super().input_bytes(elements)
         # Twice: sparse rows as they are read, and in their places. A row may be repeated, because
@@ -142,7 +128,6 @@ class Concat(Dataset):
         return 2 * max(times * part.input_bytes(-(-elements // times)) for part, times in pairs)
 
     def row_lengths(self) -> Ints | None:
-        """Return the length of each element; see `Dataset.row_lengths`."""
         each = [lengths for part in self.parts if (lengths := part.row_lengths()) is not None]
         return np.concatenate(each)[as_numbers(self.chosen)] if each else None
 
@@ -289,11 +274,11 @@ def checked_parts(caller: str, datasets: Sequence[Dataset]) -> tuple[Dataset, ..
                 f"`{caller}` must get datasets that are no mixtures; dataset {number} is one. Mix "
                 "all its members at once, with the shares that they should have in all."
             )
-        if spec_text(part.spec) != spec_text(parts[0].spec):
+        if str(part.spec) != str(parts[0].spec):
             raise ArgumentError(
                 f"`{caller}` must get datasets with equal specs, with the names in one order; "
-                f"dataset 0 has {spec_text(parts[0].spec)}, dataset {number} has "
-                f"{spec_text(part.spec)}. `.astype`, cuts, `.pad` of ragged rows and `.sparse()` "
+                f"dataset 0 has {parts[0].spec}, dataset {number} has "
+                f"{part.spec}. `.astype`, cuts, `.pad` of ragged rows and `.sparse()` "
                 "make specs equal; opened as one array, files have texts of one length."
             )
     whole = Concat(parts, range(0))
@@ -308,10 +293,7 @@ def checked_parts(caller: str, datasets: Sequence[Dataset]) -> tuple[Dataset, ..
 
 
 def _check_same_meaning(caller: str, parts: Sequence[Dataset]) -> None:
-    """Raise if a number that is delivered as stored has another meaning in each of two datasets.
-
-    Results of functions, and arrays of which nothing is known, are taken as they are.
-    """
+    """Raise if a number that is delivered as stored has another meaning in each of two datasets."""
     known = [part for part in parts if not part.is_mapped]
     for each in zip_longest(*map(_storages, known), fillvalue=(None, ())):
         storages, of_rows = zip(*(pair for pair in each if pair[0] is not None), strict=True)
@@ -337,7 +319,7 @@ def _check_same_meaning(caller: str, parts: Sequence[Dataset]) -> None:
 
 
 def _storages(dataset: Dataset) -> list[tuple[Storage, tuple[str, ...]]]:
-    """Return the storage of each array, with the names of an element's axes, and those of rows.
+    """Return each array with the names of its element's axes and of its rows' axes.
 
     Of parts one after the other, those of the first.
     """

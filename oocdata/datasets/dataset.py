@@ -11,7 +11,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 from zlib import crc32
 
 import numpy as np
@@ -88,16 +88,6 @@ def fields_of(value: Any) -> dict[str, Any]:
     return {field.name: getattr(value, field.name) for field in fields(value) if field.init}
 
 
-def public_names(self: object) -> list[str]:
-    """Return the names for tab completion: fields, and names in `_public` of each class.
-
-    Public methods that only the package calls are left out; they would double the list.
-    """
-    public = {name for kind in type(self).__mro__ for name in vars(kind).get("_public", ())}
-    public.update(getattr(self, "__dataclass_fields__", ()))
-    return [name for name in object.__dir__(self) if name in public or name.startswith("_")]
-
-
 class Described:
     """Base class of frozen dataclasses whose fields are their description.
 
@@ -122,10 +112,6 @@ class Described:
         "repeat": "; oocdata's own is .batches(size).to_tf(epochs=…); iterating again is the next "
         "epoch",
         "shuffle": "; oocdata's own is .batches(size, shuffle=True)",
-        "skip": "; oocdata's own is dataset[count:], and dataset[:count] for the first elements",
-        "to_tf": "; write .batches(size).to_tf()",
-        "windows": "; oocdata's own is View.windows: make windows of Views first, once; then zip, "
-        "map, mix or concat them",
     }
 )
 class Dataset(Described, Splitting, ABC):
@@ -135,12 +121,6 @@ class Dataset(Described, Splitting, ABC):
     random-access source for Grain. Datasets are immutable; methods return new ones and read
     nothing, unless they say so.
     """
-
-    _public: ClassVar[Sequence[str]] = (
-        "batches", "cache", "describe", "enumerate", "filter", "folds", "map", "patches",
-        "sample_shape", "sparse", "spec", "split", "split_at", "take",
-    )  # fmt: skip
-    __dir__ = public_names
 
     @property
     @abstractmethod

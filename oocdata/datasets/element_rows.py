@@ -2,21 +2,7 @@
 
 A dataset that is made of others (its members) has the rows of its members, in the same order of
 elements. So a zip or a map defines nothing of this but `_members` and `_with_members`. Views,
-windows, patches and concatenations are numbered otherwise, and define the others themselves:
-
-====================  =========================================================================
-`__len__`             the number of elements
-`blocks`              which of them are stored together; see `Dataset.blocks`
-`_select`             the elements at some positions, as a dataset
-`sample_shape`        lengths of the sample axes, if the elements are all along these
-`_select_along`       the elements in a range of positions along one of several sample axes
-`_elements_are_rows`  whether each element is one row
-`_row_positions`      the position of each row along a sample axis: one id each in ``split(by=…)``
-`_elements_within`    which elements have all their rows in a mask of rows
-`_stored_rows`        the rows of stored arrays in each element, to find those that are shared
-`_positions_to_drop`  how many elements between two parts of a split share rows with both
-`_split_unit`         how many adjacent elements a split keeps together
-====================  =========================================================================
+windows, patches and concatenations are numbered otherwise, and override the other methods.
 """
 
 from __future__ import annotations
@@ -103,10 +89,7 @@ class ElementRows:
 
     @property
     def _members_with_ids(self) -> Sequence[Dataset]:
-        """Members whose rows the ids of a split refer to: windows and patches, or else rows.
-
-        Among rows, the members with the most sample axes.
-        """
+        """Members whose rows ids refer to: windows and patches, else rows with most sample axes."""
         others = [part for part in self._split_members if not part._elements_are_rows]
         return others or self._multi_axis_members or self._split_members
 

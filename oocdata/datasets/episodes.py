@@ -25,12 +25,7 @@ _WORDS = ("parts", "files", "folders", "none")
 
 @dataclass(frozen=True, eq=False)
 class Episodes(Described):
-    """Episodes as adjacent runs of positions. Memory is proportional to the number of episodes.
-
-    Attributes
-    ----------
-    lengths : ndarray of int64, shape (episodes,)
-    """
+    """Episodes as adjacent runs of positions, from their lengths, int64 of shape (episodes,)."""
 
     lengths: Ints
 
@@ -46,19 +41,6 @@ class Episodes(Described):
         return Episodes(np.diff(np.append(starts, self.lengths.sum())))
 
 
-def given_episodes(episodes: ArrayLike | None, rows: int) -> Episodes:
-    """Return episodes as runs, from their lengths."""
-    if episodes is None:
-        return Episodes(np.array([rows], np.int64))
-    return Episodes(as_lengths("episodes", episodes, rows, at_least=1))
-
-
-def _episodes_of_ids(ids: Ints) -> Episodes:
-    """Return the runs of adjacent rows with equal ids."""
-    starts = np.concatenate(([0], np.flatnonzero(np.diff(ids)) + 1))[: len(ids)]
-    return Episodes(np.diff(np.append(starts, len(ids))))
-
-
 def part_episodes(part_starts: Sequence[int], rows: Selection) -> Episodes:
     """Return the runs of selected rows that are in one part each, e.g. in one file.
 
@@ -66,7 +48,9 @@ def part_episodes(part_starts: Sequence[int], rows: Selection) -> Episodes:
     """
     starts = np.asarray(part_starts, np.int64)
     if not isinstance(rows, range):
-        return _episodes_of_ids(np.searchsorted(starts, rows, side="right"))
+        ids = np.searchsorted(starts, rows, side="right")
+        begins = np.concatenate(([0], np.flatnonzero(np.diff(ids)) + 1))[: len(ids)]
+        return Episodes(np.diff(np.append(begins, len(ids))))
     # From the starts, because ids for each of 10⁹ rows would take gigabytes.
     ascending = rows if rows.step > 0 else rows[::-1]
     bounds = np.clip(-((ascending.start - starts) // ascending.step), 0, len(rows))
@@ -82,7 +66,9 @@ def episodes_of(view: ArrayRows, given: ArrayLike | str | None) -> Episodes:
             "`episodes` must be lengths or one of the words 'parts', 'files', 'folders' and "
             f"'none'; got {word!r}."
         )
-    episodes = given_episodes(None if word else given, len(view))
+    episodes = Episodes(np.array([len(view)], np.int64))
+    if given is not None and word is None:
+        episodes = Episodes(as_lengths("episodes", given, len(view), at_least=1))
     lengths = list(map(len, view.grid))
     if len(lengths) > 1:
         starts = range(0, prod(lengths), max(1, lengths[-1]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from math import floor
+from math import inf
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -26,16 +26,12 @@ How: TypeAlias = Literal["exact", "nearest", "previous"]
 _SHOWN = 5
 """Number of ids that a message lists."""
 
-_FARTHEST = 2**64 - 1
-"""Largest distance of two integer ids."""
-
 
 def join(
     *datasets: Dataset | Mapping[str, Dataset],
     on: Sequence[ArrayLike | Any] | Mapping[str, ArrayLike | Any],
     how: How = "exact",
     tolerance: Any = None,
-    missing: Literal["drop", "error"] | None = None,
 ) -> Zip:
     """Combine elements with matching coordinates or ids, like a database join; reads no elements.
 
@@ -53,26 +49,22 @@ def join(
         id that is not greater. As in `pandas.merge_asof`, but ids need not be sorted.
     tolerance : number or timedelta64, optional
         Largest distance of a partner's id; of dates a whole number of their units.
-    missing : {"drop", "error"}, optional
-        Whether to drop elements of the first dataset without a partner, or raise. By default they
-        are dropped with a warning.
 
     Returns
     -------
     Zip
-        Tuples or dicts, in the order of the first dataset. Several elements may have the same
-        partner; parts of a split do not share one.
+        Tuples or dicts, in the order of the first dataset, without its elements that have no
+        partner. Several elements may have the same partner; parts of a split do not share one.
 
     Warns
     -----
     oocdata.errors.MissingPartnerWarning
-        If elements were dropped and `missing` is not given.
+        If elements have no partner, with their number.
 
     Raises
     ------
     oocdata.errors.ArgumentError
-        If ids don't match a dataset in length or each other in kind, or ids of partners repeat; or
-        if an element has no partner and `missing` is ``"error"``.
+        If ids don't match a dataset in length or each other in kind, or ids of partners repeat.
     oocdata.errors.EmptyError
         If no element has a partner.
 
@@ -97,7 +89,7 @@ def join(
     ids = [as_ids("on", argument, "iufmMU", len(part)) for argument, part in pairs]
     partners = [matches(ids[0], others, how, tolerance) for others in ids[1:]]
     matched = np.logical_and.reduce([positions >= 0 for positions in partners])
-    _report_missing(ids[0][~matched], len(matched), missing)
+    _report_missing(ids[0][~matched], len(matched))
     chosen = [np.flatnonzero(matched), *(positions[matched] for positions in partners)]
     selected = [part._select(as_range(each)) for part, each in zip(parts, chosen, strict=True)]
     return zipped(dict(zip(named, selected, strict=True))) if named else zipped(*selected)
@@ -154,7 +146,6 @@ def _places(ids: NDArray[Any], ordered: NDArray[Any], how: How, limit: Any) -> I
 
 
 def _ids_of_each(on: Any, named: Mapping[str, Any], number: int) -> list[Any]:
-    """Return the ids of each dataset, in the order of the datasets."""
     if named and isinstance(on, Mapping) and set(on) == set(named):
         return [on[name] for name in named]
     if isinstance(on, tuple | list) and len(on) == number and not named:
@@ -206,44 +197,27 @@ def _distance(one: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
 
 def _limit(tolerance: Any, dtype: np.dtype[Any]) -> Any:
     """Return the tolerance as a number that can be compared with distances."""
-    limit: Any = -1
-    if dtype.kind in "mM":
-        limit = as_ticks("tolerance", tolerance, dtype)
-    elif not isinstance(tolerance, np.timedelta64) and isinstance(
-        tolerance, int | float | np.number
-    ):
-        limit = tolerance
-    if not limit >= 0:
+    limit = as_ticks("tolerance", tolerance, dtype) if dtype.kind in "mM" else tolerance
+    is_number = isinstance(limit, int | float | np.number) and not isinstance(limit, np.timedelta64)
+    if not is_number or not limit >= 0:
         raise ArgumentError(
             "`tolerance` must be a number of at least 0, or a timedelta where ids are dates; got "
             f"{tolerance!r}."
         )
-    return limit if dtype.kind == "f" else np.uint64(floor(min(limit, _FARTHEST)))
+    return limit if dtype.kind == "f" or limit == inf else int(limit)
 
 
-def _report_missing(ids: NDArray[Any], total: int, missing: str | None) -> None:
-    """Raise or warn if there are ids without a partner, depending on `missing`."""
-    if not (missing is None or (isinstance(missing, str) and missing in ("drop", "error"))):
-        raise ArgumentError(f"`missing` must be 'drop' or 'error'; got {missing!r}.")
+def _report_missing(ids: NDArray[Any], total: int) -> None:
+    """Warn of ids without a partner; raise if none has one."""
     if not len(ids):
         return
     report = f"{len(ids):,} of {total:,} elements have no partner: {_shown(ids)}"
-    if missing == "error":
-        raise ArgumentError(
-            f"`on` must hold an id of a partner for every element; {report}. Leave them out: "
-            "missing='drop'."
-        )
     if len(ids) == total:
         raise EmptyError(
             f"`on` must hold ids of partners for some elements; {report}. Do both number the same "
             "things, or is `tolerance` too small?"
         )
-    if missing is None:
-        warnings.warn(
-            f"{report}. They are left out; missing='drop' accepts it, missing='error' refuses it.",
-            MissingPartnerWarning,
-            stacklevel=3,
-        )
+    warnings.warn(f"{report}. They are left out.", MissingPartnerWarning, stacklevel=3)
 
 
 def _shown(ids: NDArray[Any]) -> str:

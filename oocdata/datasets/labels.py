@@ -18,16 +18,9 @@ from oocdata.index import as_count
 
 @dataclass(eq=False)
 class FolderLabels(MemoryArray):
-    """A `Source` of the number of the folder that contains each row's file.
+    """The number in `categories` of each row's folder, `level` folders up; a `Source`.
 
-    Attributes
-    ----------
-    view : View
-        All rows of some files, along axis 0.
-    level : int
-        Number of folders from the file up to the one that gives the label.
-    categories : tuple of str
-        Names of the folders, in the order of their numbers.
+    The view has all rows of some files, along axis 0.
     """
 
     view: View

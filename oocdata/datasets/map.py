@@ -23,7 +23,6 @@ from oocdata.datasets.spec import (
     leaves,
     map_tree,
     spec_of,
-    spec_text,
 )
 from oocdata.engines.dtypes import check_dtype
 from oocdata.errors import ArgumentError, EmptyError, MapError
@@ -122,11 +121,9 @@ class Map(Dataset):
 
     @cached_property
     def is_multi_array(self) -> bool:
-        """Whether an array has another length in each batch."""
         return self.given is not None and any(leaf.form != "dense" for leaf in leaves(self.spec))
 
     def array_bytes(self, elements: int) -> list[int]:
-        """Return the size of each array of a batch of the largest lengths, in bytes."""
         if not self.is_multi_array:
             return super().array_bytes(elements)
         sizes = []
@@ -139,7 +136,6 @@ class Map(Dataset):
     is_mapped = True
 
     def input_bytes(self, elements: int) -> int:
-        """Return the bytes of the function's arguments, for a number of elements."""
         requests = self.requests(np.zeros(1, np.int64), Draw())
         return elements * sum(each.nbytes for each in requests) + self._object_bytes(elements)
 
@@ -154,11 +150,9 @@ class Map(Dataset):
         return replace(self, source=source, given=given)
 
     def describe(self) -> dict[str, Any]:
-        """Return the fields, with the spec that was given or found."""
         return {**fields_of(self), "given": self._limits}
 
     def assemble(self, arrays: Iterator[NDArray[Any]], positions: Ints, draw: Draw) -> Batch:
-        """Return the results of the function, checked against the spec."""
         batch = self.source.assemble(arrays, positions, draw)
         length = len(positions)
         if length == 0:  # don't call the function on an empty batch
@@ -188,7 +182,7 @@ class Map(Dataset):
         try:
             result = self.fn(*arguments) if rng is None else self.fn(*arguments, rng=rng)
         except Exception as error:
-            arrays = ", ".join(spec_text(spec_of(argument)) for argument in arguments)
+            arrays = ", ".join(str(spec_of(argument)) for argument in arguments)
             what = "a batch" if self.batched else "one element"
             hint = " With batched=False it gets one element." if self.batched else ""
             note = f"{self._name} of `map` was called with {what}: {arrays}.{hint}"
@@ -219,8 +213,8 @@ class Map(Dataset):
             actual = self._padded(actual)
         if actual != self.spec:  # dicts compare equal in any order
             raise MapError(
-                f"a mapped function must return what its spec says, {spec_text(self.spec)}; "
-                f"{self._name} returned {spec_text(actual)}. Give all results one shape, such as "
+                f"a mapped function must return what its spec says, {self.spec}; "
+                f"{self._name} returned {actual}. Give all results one shape, such as "
                 "by padding, or say the largest: ooc.ArraySpec((512,), 'int64', 'padded'). Convert "
                 "with `.astype(...)` (texts of different lengths to bytes objects), or give `spec`."
             )

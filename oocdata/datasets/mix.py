@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import gcd, lcm
-from typing import Any, Self
+from typing import Any
 
 from oocdata.datasets.concat import Concat, checked_parts
 from oocdata.datasets.dataset import Dataset
 from oocdata.errors import ArgumentError, EmptyError
-from oocdata.index import Selection, as_count, is_iterable
+from oocdata.index import Selection, as_count, is_all, is_iterable
 from oocdata.order.mixture import MOST
 from oocdata.threads import cached_property
 
@@ -34,7 +34,6 @@ class Mix(Concat):
 
     @property
     def mixture(self) -> Mix:
-        """The mixture itself."""
         return self
 
     @cached_property
@@ -56,43 +55,15 @@ class Mix(Concat):
         return min(count * sum(self.weights) // weight for count, weight in pairs)
 
     def _select(self, positions: Selection) -> Any:
-        parts = self._by_parts(positions)
-        if parts is None:
-            raise ArgumentError(
-                "elements of a mixture must be selected in ascending order, each once. Select from "
-                "its members, and mix these."
-            )
-        filled = [part for part in parts if len(part)]
-        if len(filled) == 1:  # of one member alone, e.g. to see how it is stored
-            return filled[0]
-        if 0 < len(filled) < len(parts):
-            raise EmptyError(
-                f"each of the {len(parts)} members of a mixture must keep an element; of member "
-                f"{[len(part) for part in parts].index(0)} none is left. Mix those that are left."
-            )
-        return self._with_members(parts)
-
-    def split(self, *sizes: float, **options: Any) -> tuple[Self, ...]:
-        """Split each member, and mix the parts with the same shares; see `Dataset.split`."""
-        unsupported = [name for name in ("by", "stratify", "seed") if options.get(name) is not None]
-        if unsupported:
-            raise ArgumentError(
-                f"`{unsupported[0]}` must be given to each member of a mixture, which has rows of "
-                "its own. Split the members, and mix their parts."
-            )
-        by_member = [member.split(*sizes, **options) for member in self.parts]
-        mixtures = [self._with_members(members) for members in zip(*by_member, strict=True)]
-        return self._checked_parts(mixtures)
-
-    def patches(self, *args: Any, **options: Any) -> Any:
-        """Return the mixture of the members' patches; see `Dataset.patches`."""
-        return self._with_members([part.patches(*args, **options) for part in self.parts])
-
-    def _with_members(self, members: Sequence[Any]) -> Self:
-        chosen, length = range(sum(map(len, members))), self.length
-        if length is not None:  # scale with the number of elements
-            length = max(1, length * len(chosen) // max(1, len(self)))
-        return replace(self, parts=tuple(members), chosen=chosen, length=length)
+        if is_all(positions, len(self)):
+            return self
+        for part, end in zip(self.parts, self.ends.tolist(), strict=True):
+            if isinstance(positions, range) and positions == range(end - len(part), end):
+                return part  # a whole member, to see how it is stored
+        raise ArgumentError(
+            "elements must be selected from the members of a mixture, each of which has a share; "
+            f"got {self!r}. Select, split or cut the members, then mix."
+        )
 
 
 def mix(
@@ -121,8 +92,8 @@ def mix(
     Returns
     -------
     Mix
-        Its length and positions are those of the concatenated members. ``split`` applies to each
-        member, and mixes the parts; a `length` is divided in proportion.
+        Its length and positions are those of the concatenated members. Split, select, or cut
+        patches of the members, then mix.
 
     Raises
     ------
@@ -155,13 +126,7 @@ def mix(
 
 
 def _as_integers(weights: list[Any]) -> tuple[int, ...]:
-    """Return weights as integers, converted from their decimal text.
-
-    Examples
-    --------
-    >>> _as_integers([0.7, 0.3]), _as_integers([1, 2.5])
-    ((7, 3), (2, 5))
-    """
+    """Return weights as integers, converted from their decimal text: [1, 2.5] as (2, 5)."""
     from fractions import Fraction  # with decimal behind it, only here
 
     try:

@@ -1,8 +1,8 @@
 """Define batches and requests of sparse and ragged rows, which are several arrays.
 
-Such a batch takes the place of an array in the tree of a batch. Some of its arrays are as long as
-the number of values, which is known only after the rows are located. So a `MultiArrayRequest` first
-locates its rows, then writes them into batches; rows of several requests are joined in between.
+Some of these are as long as the number of values, which is known only after the rows are located.
+So a `MultiArrayRequest` first locates its rows, then writes them into batches; rows of several
+requests are joined in between.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from numpy.typing import DTypeLike, NDArray
 
 from oocdata.box import Ints
 from oocdata.datasets.dataset import Draw
-from oocdata.datasets.joined_sources import JoinedSources
 from oocdata.datasets.request import ArrayRequest, Composite, Request, singles_of
 from oocdata.datasets.view import View
 from oocdata.engines.buffers import empty_parts
@@ -34,23 +33,14 @@ class MultiArrayBatch(ABC):
     @property
     @abstractmethod
     def arrays(self) -> tuple[tuple[NDArray[Any], ...], Ints]:
-        """Arrays that are as long as the number of values, and the array that describes them.
-
-        The shape of the latter depends only on the number of rows.
-        """
+        """Arrays as long as the number of values, and one, of fixed shape, that describes them."""
 
     @abstractmethod
     def __len__(self) -> int: ...
 
 
 def aligned_length(numbers: int) -> int:
-    """Return a number of values, rounded up to an aligned size.
-
-    Examples
-    --------
-    >>> aligned_length(3), aligned_length(128)
-    (64, 128)
-    """
+    """Return a number of values, rounded up to an aligned size."""
     return -(-numbers // _ALIGNED) * _ALIGNED
 
 
@@ -76,24 +66,18 @@ def allocate(
 class MultiArrayRequest(Composite):
     """A request for rows whose batch is several arrays, or an array of data-dependent shape.
 
-    Attributes
-    ----------
-    members : tuple of (Request, places)
-        Requests of the rows of one or several views; see `Composite`.
-    view : MultiArrayView
-        The first of the views, which makes batches of the rows of all.
+    Members are requests of rows of one or several views, with their places; `view` is the first of
+    these views, which makes batches of the rows of all.
     """
 
     members: tuple[tuple[Request, Ints], ...]
     view: MultiArrayView
 
     def read(self) -> Any:
-        """Read as one batch."""
         (batch,) = self.read_parts([self.shape[0]])
         return batch
 
     def read_parts(self, lengths: list[int], room: int = 0) -> list[Any]:
-        """Read several batches at once; see `ArrayRequest.read_parts`."""
         return self.view.read_batches(self.members, lengths)
 
 
@@ -113,25 +97,22 @@ class MultiArrayView(View):
         """
 
     def requests(self, positions: Ints, draw: Draw) -> tuple[ArrayRequest, ...]:
-        """Return the request for the rows at positions."""
         (request,) = singles_of(super().requests(positions, draw))
         members = ((request, np.arange(len(positions))),)
         return (MultiArrayRequest(members, request.shape, request.dtype, self),)
 
     def __getitem__(self, key: Any) -> Any:
-        """Read one row as the only row of a batch, or select without reading."""
         return self.take([key])[0] if type(key) is int else super().__getitem__(key)
 
 
-def join_requests(
-    requests: Sequence[ArrayRequest], where: Sequence[Ints], sources: JoinedSources
-) -> ArrayRequest:
+def join_requests(requests: Sequence[ArrayRequest], where: Sequence[Ints]) -> ArrayRequest:
     """Return one request for the elements of several, which each have some places of a batch."""
     first = requests[0]
     shape = (sum(map(len, where)), *first.shape[1:])
     if not isinstance(first, MultiArrayRequest):
-        joined = sources.join(requests, where)
-        return joined[0][0] if len(joined) == 1 else Composite(tuple(joined), shape, first.dtype)
+        if len(requests) == 1:
+            return first
+        return Composite(tuple(zip(requests, where, strict=True)), shape, first.dtype)
     members = [
         (member, places[own])
         for request, places in zip(requests, where, strict=True)

@@ -14,7 +14,7 @@ from oocdata.datasets.dataset import Draw, fields_of
 from oocdata.datasets.map import Map
 from oocdata.datasets.ragged import RaggedBatch
 from oocdata.datasets.request import singles_of
-from oocdata.datasets.spec import Batch, Spec, leaves, spec_text
+from oocdata.datasets.spec import Batch, Spec, leaves
 from oocdata.engines.byte_rows import OBJECT_BYTES
 from oocdata.errors import MapError, location_text
 from oocdata.threads import cached_property
@@ -33,27 +33,21 @@ class Parsed(Map):
     fn: Any
 
     def __repr__(self) -> str:
-        return f"<Parsed: {len(self)} elements of {spec_text(self.spec)}>"
+        return f"<Parsed: {len(self)} elements of {self.spec}>"
 
     @property
     def spec(self) -> Spec:
-        """Shapes and dtypes of the features; None for a length that differs."""
         return {**self.fn.spec}
 
     @cached_property
     def is_multi_array(self) -> bool:
-        """Whether a feature has another length in each batch."""
         return any(leaf.form != "dense" for leaf in leaves(self.spec))
 
     def describe(self) -> dict[str, Any]:
-        """Return the fields; the function states the spec."""
         return fields_of(self)
 
     def array_bytes(self, elements: int) -> list[int]:
-        """Return upper bounds of the bytes of features, from the largest records.
-
-        A stored number takes at least a byte, a float 4 and a text 2.
-        """
+        """Return upper bounds: a stored number takes at least a byte, a float 4 and a text 2."""
         if not self.is_multi_array:
             return super().array_bytes(elements)
         nbytes, sizes = self._object_bytes(elements), []
@@ -65,7 +59,6 @@ class Parsed(Map):
         return [*sizes, nbytes]
 
     def row_lengths(self) -> Ints | None:
-        """Return the length of each element; see `Dataset.row_lengths`. Reads all records."""
         if not self.is_multi_array:
             return None
         longest = []
@@ -75,7 +68,6 @@ class Parsed(Map):
         return np.concatenate(longest)
 
     def assemble(self, arrays: Iterator[NDArray[Any]], positions: Ints, draw: Draw) -> Batch:
-        """Return the features of records; raise MapError that names the first faulty record."""
         records: Any = self.source.assemble(arrays, positions, draw)
         try:
             parsed: Batch = self.fn(records)

@@ -13,7 +13,8 @@ from oocdata.errors import ArgumentError
 from oocdata.index import is_iterable
 from oocdata.threads import cached_property
 
-_NEAREST = 3
+_SHOWN = 3
+"""Parts that are listed."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -44,7 +45,7 @@ class Parts:
         return len(self.where)
 
     def __repr__(self) -> str:
-        shown = ", ".join(self.names[:_NEAREST]) + (", …" if len(self) > _NEAREST else "")
+        shown = ", ".join(self.names[:_SHOWN]) + (", …" if len(self) > _SHOWN else "")
         return f"<Parts: {len(self)}, {shown}>"
 
     @cached_property
@@ -78,47 +79,35 @@ class Parts:
         Raises
         ------
         oocdata.errors.ArgumentError
-            If a name matches no part, or several; the message lists similar names.
+            If a name matches no part, or several.
         """
         several = [names] if isinstance(names, str | bytes) else names
         if not is_iterable(several):
             raise ArgumentError(f"names must be text, one or several; got {names!r}.")
         texts = [name.decode() if isinstance(name, bytes) else str(name) for name in several]
-        return np.array([self._number(text) for text in texts], np.int64)
+        numbers = self._by_name({text.strip("/").count("/") + 1 for text in texts})
+        found = [numbers.get(text) or numbers.get(text.strip("/")) or [] for text in texts]
+        for text, matching in zip(texts, found, strict=True):
+            if len(matching) != 1:
+                shown = [self.names[number] for number in matching] or [*self.names]
+                raise ArgumentError(
+                    f"`names` must each name one part; {text!r} names {len(matching)} of the "
+                    f"{len(self)}: {', '.join(shown[:_SHOWN])}, …. Give a whole name."
+                )
+        return np.array([number for (number,) in found], np.int64)
 
-    def _number(self, name: str) -> int:
-        stripped = name.strip("/")
-        numbers = self._by_name(stripped.count("/") + 1)
-        found = numbers.get(name) or numbers.get(stripped)
-        if found is None or len(found) > 1:
-            import difflib
+    def _by_name(self, steps: set[int]) -> dict[str, list[int]]:
+        """Return the parts by their names, and by pieces that occur in them.
 
-            near = [self.names[number] for number in found or ()]
-            near = near or difflib.get_close_matches(name, numbers, _NEAREST, 0.5) or [*self.names]
-            raise ArgumentError(
-                f"`names` must each name one part; {name!r} names {len(found or ())} of the "
-                f"{len(self)}. Nearby: {', '.join(near[:_NEAREST])}. Give a whole name."
-            )
-        return found[0]
-
-    def _by_name(self, steps: int) -> dict[str, list[int]]:
-        """Return the parts by their whole names, and by pieces of `steps` steps.
-
-        Pieces are the end of the path, with and without suffix, and the beginning of the key, or
-        any single step of it.
+        These are ends of a path that have `steps` steps, with and without suffix, and whole keys
+        or single steps of them.
         """
-        if steps not in self._tables:
-            numbers: dict[str, list[int]] = {}
-            for number, ((path, key), name) in enumerate(zip(self.where, self.names, strict=True)):
-                end = "/".join((path or "").split(os.sep)[-steps:])
-                keys = (key or "").strip("/").split("/")
-                words = {name, name.strip("/"), path or "", end, os.path.splitext(end)[0]}
-                words |= {"/".join(keys), *(keys if steps == 1 else ["/".join(keys[:steps])])}
-                for word in words - {""}:
-                    numbers.setdefault(word, []).append(number)
-            self._tables[steps] = numbers
-        return self._tables[steps]
-
-    @cached_property
-    def _tables(self) -> dict[int, dict[str, list[int]]]:
-        return {}
+        numbers: dict[str, list[int]] = {}
+        for number, ((path, key), name) in enumerate(zip(self.where, self.names, strict=True)):
+            folders, whole_key = (path or "").split(os.sep), (key or "").strip("/")
+            ends = {"/".join(folders[-length:]) for length in steps}
+            words = {name, path or "", whole_key, *whole_key.split("/"), *ends}
+            words.update(os.path.splitext(end)[0] for end in ends)
+            for word in words - {""}:
+                numbers.setdefault(word, []).append(number)
+        return numbers

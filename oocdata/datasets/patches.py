@@ -1,8 +1,7 @@
 """Define `Patches`: crops of elements, on a grid or at random positions.
 
 A patch is a smaller box at a shifted origin, so only its bytes or chunks are read. Random positions
-are a pure function of (seed, epoch, position), whatever the number of ranks, workers or resumes,
-and are the same for all arrays of an element.
+are a pure function of (seed, epoch, position), the same for all arrays of an element.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def make_patches(
     if dataset.is_mapped or dataset.is_multi_array or dataset.mixture is not None:
         raise ArgumentError(
             "`patches` must be cut from dense rows, not sparse or ragged ones, before a function "
-            f"is mapped, and from a mixture before it is zipped; got {dataset!r}."
+            f"is mapped, and from the members of a mixture before they are mixed; got {dataset!r}."
         )
     sizes = _counts("size", size, None)
     steps = sizes if step is None else _counts("step", step, len(sizes))
@@ -135,7 +134,6 @@ class Patches(Dataset):
 
     @cached_property
     def spec(self) -> Spec:
-        """Shapes and dtypes of the patches."""
         requests = self.requests(np.zeros(0, np.int64), Draw())
         specs = iter([ArraySpec(request.shape[1:], request.dtype) for request in requests])
         return map_tree(lambda _: next(specs), self.dataset.spec)
@@ -158,7 +156,6 @@ class Patches(Dataset):
         return np.array(columns).T
 
     def requests(self, positions: Ints, draw: Draw) -> tuple[ArrayRequest, ...]:
-        """Return the requests for the crops of each array."""
         patches = take(self.chosen, positions)
         places = self.places(patches, draw)
         inner = self.dataset.requests(patches // self.per_row, draw)
@@ -169,7 +166,6 @@ class Patches(Dataset):
 
     @cached_property
     def blocks(self) -> AnyBlocks:
-        """Blocks of the patches of elements that are stored together."""
         if all(source.storage().chunks is None for source in self.sources()):
             return ADDRESSABLE
         chosen, per = self.chosen, self.per_row

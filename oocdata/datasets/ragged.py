@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from oocdata.box import Ints
 from oocdata.datasets.dataset import fields_of
 from oocdata.datasets.multi_array import MultiArrayBatch, MultiArrayView, aligned_length, allocate
-from oocdata.datasets.offsets import is_listed
 from oocdata.datasets.request import Request
 from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.view import View
@@ -23,7 +22,7 @@ from oocdata.engines.padded import PaddedRows, RowLengths, RowMask, padding_valu
 from oocdata.engines.ragged_rows import LocatedRows, inner_shape, locate
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError
-from oocdata.index import as_bounds, as_count, as_flag
+from oocdata.index import as_bounds, as_count, as_flag, is_iterable
 from oocdata.threads import cached_property
 
 _BLOCK = 1 << 20
@@ -80,15 +79,12 @@ class Ragged(MultiArrayView):
     View.
     """
 
-    _public: ClassVar[Sequence[str]] = ("lengths", "longest", "mask", "pad")
-
     def __repr__(self) -> str:
         shape = "".join(f", {length}" for length in self.spec.shape[1:])
         return f"<Ragged: {len(self)} rows of (any{shape}) {self.dtype}>"
 
     @cached_property
     def spec(self) -> ArraySpec:
-        """Shape and dtype of a row, with None for its length."""
         return ArraySpec((None, *inner_shape(self.source)), self.dtype, "ragged")
 
     @cached_property
@@ -108,7 +104,6 @@ class Ragged(MultiArrayView):
 
     @property
     def nbytes(self) -> int:
-        """Size of the values of all rows, in bytes."""
         return self._length_statistics[1] * self.spec.nbytes
 
     def array_bytes(self, elements: int) -> list[int]:
@@ -116,7 +111,6 @@ class Ragged(MultiArrayView):
         return [aligned_length(self._most_values(elements)) * self.spec.nbytes, 8 * (elements + 1)]
 
     def input_bytes(self, elements: int) -> int:
-        """Return the bytes of the values as read, before they are converted."""
         values = self._most_values(elements) * (self.spec.nbytes // self.dtype.itemsize)
         return values * self.source.dtype.itemsize
 
@@ -129,13 +123,11 @@ class Ragged(MultiArrayView):
         return _same_rows(self, RowLengths(self.source))
 
     def row_lengths(self) -> Ints:
-        """Return the length of each row; reads all lengths."""
         return np.asarray(self.lengths)
 
     def read_batches(
         self, members: Sequence[tuple[Request, Ints]], lengths: list[int]
     ) -> list[Any]:
-        """Return batches of the given numbers of rows; see `MultiArrayView.read_batches`."""
         located = locate(*((row.source, row.origins[:, 0], at) for row, at in members))
         values = _read_rows(self, located, located.lengths, lengths)
         return list(map(RaggedBatch, *values))
@@ -204,7 +196,7 @@ class Ragged(MultiArrayView):
         """Return the largest length to pad to, and the lengths if several are given."""
         if to is None:
             return self.longest, ()
-        bounds = as_bounds("to", to) if is_listed(to) and not isinstance(to, str) else ()
+        bounds = as_bounds("to", to) if is_iterable(to) and not isinstance(to, str) else ()
         length = bounds[-1] if bounds else as_count("to", to)
         if not as_flag("cut", cut) and self.longest > length:
             raise ArgumentError(
@@ -223,10 +215,7 @@ def _in_bounds(view: View, bounds: tuple[int, ...]) -> View:
 class Bounded(MultiArrayView):
     """Padded rows, or their mask, cut to one length in each batch; see `Ragged.pad`.
 
-    Attributes
-    ----------
-    bounds : tuple of int
-        Ascending lengths that batches may have. The rows of the source have the last.
+    `bounds` are the ascending lengths that batches may have; rows of the source have the last.
     """
 
     source: PaddedRows | RowMask
@@ -245,22 +234,18 @@ class Bounded(MultiArrayView):
 
     @cached_property
     def spec(self) -> ArraySpec:
-        """Shape and dtype of a row, with None for the length in its batch."""
         value = self.source.value
         words = "as a mask" if value is None else f"with {np.array(value).astype(self.dtype)}"
         padding = f"{words} up to {', '.join(map(str, self.bounds))}"
         return ArraySpec((None, *self.element[1:]), self.dtype, "padded", padding)
 
     def array_bytes(self, elements: int) -> list[int]:
-        """Return the bytes of a batch of the largest length."""
         return [aligned_length(elements * self.bounds[-1]) * self.spec.nbytes, 16]
 
     def input_bytes(self, elements: int) -> int:
-        """Return an upper bound of the bytes of the values as read."""
         return elements * prod(self.element) * self.source.dtype.itemsize
 
     def row_lengths(self) -> Ints:
-        """Return the length of each row; reads all lengths."""
         return np.asarray(_same_rows(self, RowLengths(self.source.rows)))
 
     def read_batches(self, members: Sequence[tuple[Any, Ints]], lengths: list[int]) -> list[Any]:

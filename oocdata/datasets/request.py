@@ -30,12 +30,8 @@ from oocdata.threads import cached_property
 class Placement:
     """Mapping from the axes of a stored array to the axes of an element.
 
-    Attributes
-    ----------
-    axes : tuple of int or None
-        For each stored axis the axis of the element; None for a dropped axis of length 1.
-    flipped : tuple of int
-        Axes of the element that are delivered in reverse.
+    `axes` has for each stored axis the axis of the element, None for a dropped axis of length 1;
+    `flipped` the axes of the element that are delivered in reverse.
     """
 
     axes: tuple[int | None, ...]
@@ -71,15 +67,7 @@ class Placement:
 
 
 class ArrayRequest(ABC):
-    """A request for one array of a batch.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        Shape of the batch's array.
-    dtype : numpy.dtype
-        Dtype as delivered.
-    """
+    """A request for one array of a batch, with its shape, and its dtype as delivered."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -137,19 +125,10 @@ class ArrayRequest(ABC):
 
 @dataclass(frozen=True)
 class Request(ArrayRequest):
-    """A request for boxes of one source.
+    """A request for boxes of one source, with origins of shape (boxes, N).
 
-    Attributes
-    ----------
-    source : Source
-    origins : ndarray of int64, shape (boxes, N)
-    extent : Extent
-    shape : tuple of int
-        Shape of the batch's array. The boxes are numbered by its first axis, or by the first two
-        (element, time) if each row of a window is a separate box.
-    dtype : numpy.dtype
-        Dtype as delivered.
-    placement : Placement
+    Boxes are numbered by the first axis of `shape`, or by the first two (element, time) if each row
+    of a window is a separate box.
     """
 
     source: Source
@@ -161,18 +140,15 @@ class Request(ArrayRequest):
 
     @property
     def singles(self) -> tuple[Request, ...]:
-        """The request itself, in a tuple."""
         return (self,)
 
     def read_into(self, out: NDArray[Any]) -> None:
-        """Read the boxes into C-contiguous memory of this shape and dtype."""
         if out.size == 0:
             return
         stored = self.placement.stored(out, self.extent.lengths)
         self.source.read(self.origins, self.extent, stored)
 
     def read_to(self, out: NDArray[Any], places: Ints) -> None:
-        """Read the boxes of element i into ``out[places[i]]``; `places` ascend."""
         if out.size == 0:
             return
         boxes = len(self.origins) // max(1, self.shape[0])
@@ -182,7 +158,6 @@ class Request(ArrayRequest):
         read_to(self.source, self.origins, self.extent, stored, places)
 
     def crop(self, axes: tuple[int, ...], size: tuple[int, ...], offsets: Ints) -> Self:
-        """Return the request for a crop of each element; see `ArrayRequest.crop`."""
         axes = tuple(axis if axis < 0 else axis + 1 - len(self.shape) for axis in axes)
         extent, moves = _cropped(self.extent, self.placement, axes, size)
         shape, origins = list(self.shape), self.origins.copy()
@@ -222,15 +197,10 @@ def _cropped(
 
 @dataclass(frozen=True)
 class Composite(ArrayRequest):
-    """Several requests that each fill some places of a batch.
+    """Several requests that each fill some places of a batch: (request, places).
 
-    Attributes
-    ----------
-    members : tuple of (request, places)
-        Places ascend; together they are all places of the batch, each once. The requests have equal
-        dtypes and, except for their length, equal shapes.
-    shape : tuple of int
-    dtype : numpy.dtype
+    Places ascend; together they are all places of the batch, each once. The requests have equal
+    dtypes and, except for their length, equal shapes.
     """
 
     members: tuple[tuple[ArrayRequest, Ints], ...]
@@ -239,16 +209,13 @@ class Composite(ArrayRequest):
 
     @property
     def singles(self) -> tuple[Request, ...]:
-        """The requests of one source each of all members."""
         return tuple(singles_of(request for request, _ in self.members))
 
     def read_to(self, out: NDArray[Any], places: Ints) -> None:
-        """Read each member into its places in a larger batch."""
         for request, member_places in self.members:
             request.read_to(out, places[member_places])
 
     def crop(self, axes: tuple[int, ...], size: tuple[int, ...], offsets: Ints) -> Self:
-        """Return the request for a crop of each element; see `ArrayRequest.crop`."""
         members = tuple(
             (request.crop(axes, size, offsets[places]), places) for request, places in self.members
         )

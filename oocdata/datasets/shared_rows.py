@@ -1,11 +1,8 @@
 """Find rows of stored arrays that several elements share, so that parts of a split share none.
 
-Two elements with a common row must be in the same part, or one of them is dropped.
-`sharing_distance` returns the largest distance of such elements, and so how many a split by range
-drops; `parts_share_rows` tests whether parts that were selected in other ways have a common row.
-
-One array may be read in several ways at once: alone and in a stack, as one of several files, by
-two of its fields. Arrays are therefore identified by where they are stored.
+Two elements with a common row must be in the same part, or one of them is dropped. One array may be
+read in several ways at once: alone and in a stack, as one of several files, by two of its fields.
+Arrays are therefore identified by where they are stored.
 """
 
 from __future__ import annotations
@@ -39,16 +36,10 @@ _LAYOUT = ("dtype", "shape", "offset")
 class StoredRows:
     """Rows of one or several concatenated arrays, with the elements that they are in.
 
-    Attributes
-    ----------
-    view : View
-        A view of stored arrays, not of a stack.
-    numbers : range or ndarray of int64, shape (n,) or (n, rows)
-        Row numbers of each element along the sample axes as stored, before any selection.
-    places : range or ndarray of int64, shape (n,)
-        Positions of the elements; ascending as datasets return them.
-    offsets : tuple of int
-        An element has the rows at all of these offsets from its numbers.
+    `view` is of stored arrays, not of a stack. `numbers`, shape (n,) or (n, rows), are row numbers
+    of each element along the sample axes as stored, before any selection; an element has the rows
+    at all `offsets` from them. `places`, shape (n,), are the positions of the elements, ascending
+    as datasets return them.
     """
 
     view: ArrayRows

@@ -87,23 +87,19 @@ class Sparse(MultiArrayView):
 
     @cached_property
     def spec(self) -> ArraySpec:
-        """Shape and dtype of a dense row."""
         return ArraySpec(self.element, self.dtype, "sparse")
 
     def array_bytes(self, elements: int) -> list[int]:
-        """Return the bytes of indices and values, if all rows were as long as the longest."""
         room = aligned_length(elements * self._longest)
         return [room * 2 * np.dtype(np.int64).itemsize, room * self.dtype.itemsize]
 
     def input_bytes(self, elements: int) -> int:
-        """Return the bytes of the stored values and columns as read."""
         entry_bytes = max(matrix.entry_bytes for matrix in matrices_of(self.source))
         return elements * self._longest * entry_bytes
 
     def read_batches(
         self, members: Sequence[tuple[Request, Ints]], lengths: list[int]
     ) -> list[SparseBatch]:
-        """Return batches of the given numbers of rows; see `MultiArrayView.read_batches`."""
         each = [(read_entries(row.source, row.origins, row.extent), at) for row, at in members]
         entries, rows = join_entries(each, self.dtype), np.cumsum([0, *lengths])
         firsts = np.concatenate(([0], np.cumsum(entries.counts)))[rows]

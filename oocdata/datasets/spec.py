@@ -18,7 +18,7 @@ from oocdata.index import as_lengths, is_masked
 Form: TypeAlias = Literal["dense", "sparse", "ragged", "padded"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ArraySpec:
     """Shape and dtype of one array of an element.
 
@@ -36,8 +36,9 @@ class ArraySpec:
 
     Examples
     --------
-    >>> ArraySpec((3, 50, 50), np.dtype("f8")).nbytes
-    60000
+    >>> frame = ArraySpec((3, 50, 50), np.dtype("f8"))
+    >>> frame, frame.nbytes
+    ((3, 50, 50) float64, 60000)
     """
 
     shape: tuple[int | None, ...]
@@ -63,7 +64,7 @@ class ArraySpec:
         """Name of the dtype; ``"bytes"`` for ``bytes`` objects."""
         return "bytes" if self.dtype.hasobject else str(self.dtype)
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         lengths = ", ".join("None" if length is None else str(length) for length in self.shape)
         shape = f"({lengths}{',' if len(self.shape) == 1 else ''})"
         form = f", {self.form} {self.padding}".rstrip() if self.form != "dense" else ""
@@ -116,14 +117,7 @@ def is_column(spec: Spec) -> bool:
 
 
 def batches_of(columns: Iterator[Iterable[Any]], spec: Spec) -> list[Batch]:
-    """Return the batch of each step, from the arrays of each leaf of all steps.
-
-    Examples
-    --------
-    >>> spec = {"x": ArraySpec((), np.dtype("f4")), "y": ArraySpec((), np.dtype("f4"))}
-    >>> batches_of(iter([["x of step 0", "x of step 1"], ["y of step 0", "y of step 1"]]), spec)[1]
-    {'x': 'x of step 1', 'y': 'y of step 1'}
-    """
+    """Return the batch of each step, from the arrays of each leaf of all steps."""
     if isinstance(spec, ArraySpec):
         return list(next(columns))
     parts = spec.values() if isinstance(spec, dict) else spec
@@ -134,48 +128,18 @@ def batches_of(columns: Iterator[Iterable[Any]], spec: Spec) -> list[Batch]:
 
 
 def elements_of(batch: Batch, spec: Spec, count: int) -> list[Any]:
-    """Return the elements of a batch, as views of its arrays.
-
-    Examples
-    --------
-    >>> spec = ArraySpec((), np.dtype("i8")), ArraySpec((), np.dtype("f4"))
-    >>> elements_of((np.array([7, 8]), np.zeros(2, "f4")), spec, 2)[1]
-    (np.int64(8), np.float32(0.0))
-    """
+    """Return the elements of a batch, as views of its arrays."""
     return batches_of((map(leaf.__getitem__, range(count)) for leaf in leaves(batch)), spec)
 
 
 def columns_of(batches: Sequence[Batch], spec: Spec) -> Iterator[Sequence[Any]]:
-    """Yield the arrays of all steps for each leaf; the inverse of `batches_of`.
-
-    Examples
-    --------
-    >>> spec = ArraySpec((), np.dtype("f4")), ArraySpec((), np.dtype("f4"))
-    >>> list(columns_of([("x of step 0", "y of step 0"), ("x of step 1", "y of step 1")], spec))
-    [['x of step 0', 'x of step 1'], ['y of step 0', 'y of step 1']]
-    """
+    """Yield the arrays of all steps for each leaf; the inverse of `batches_of`."""
     if isinstance(spec, ArraySpec):
         yield batches
         return
     for name, part in spec.items() if isinstance(spec, dict) else enumerate(spec):
         column = [batch[name] for batch in batches]  # type: ignore[index]  # as in the spec
         yield from columns_of(column, part)
-
-
-def spec_text(tree: Spec) -> str:
-    """Return a spec in words, for messages.
-
-    Examples
-    --------
-    >>> spec_text({"x": ArraySpec((3, 4), np.dtype("f4")), "y": ArraySpec((), np.dtype("i8"))})
-    "{'x': (3, 4) float32, 'y': () int64}"
-    """
-    if isinstance(tree, tuple):
-        return f"({', '.join(map(spec_text, tree))})"
-    if isinstance(tree, dict):
-        parts = (f"{name!r}: {spec_text(part)}" for name, part in tree.items())
-        return "{" + ", ".join(parts) + "}"
-    return str(tree)
 
 
 def as_spec(tree: Any) -> Spec:

@@ -54,13 +54,6 @@ def split_ranges(length: int, sizes: Sequence[float | Fraction], gap: int = 0) -
 
     Sizes are fractions of the length without the gaps (each > 0, sum ≤ 1), or counts. The ends are
     rounded, so that fractions that sum to 1 use all positions.
-
-    Examples
-    --------
-    >>> split_ranges(10, (0.6, 0.2, 0.2))
-    [range(0, 6), range(6, 8), range(8, 10)]
-    >>> split_ranges(10, (4, 4), gap=1)
-    [range(0, 4), range(5, 9)]
     """
     left = length - gap * (len(sizes) - 1)
     dropped = f" ({length} less {gap} dropped between neighbours)" if gap else ""
@@ -83,11 +76,6 @@ def group_parts(ids: NDArray[Any], fractions: Sequence[float | Fraction], seed: 
     borders nearest to the requested ends, with at least one group per part. A border is thus off by
     at most half a group, unless there are too few groups; and the parts of adjacent groups are
     ranges.
-
-    Examples
-    --------
-    >>> group_parts(np.array([7, 7, 3, 3, 3, 5]), (0.5, 0.5), None)
-    array([0, 0, 1, 1, 1, 1], dtype=int8)
     """
     found, groups = numbered(ids)
     counts, first = counted(groups, len(found)), first_places(groups, len(found))
@@ -115,12 +103,6 @@ def class_parts(labels: NDArray[Any], fractions: Sequence[float | Fraction], see
     Counts follow the method of largest remainders (Hamilton): a part gets its exact share of a
     class, rounded up or down. The shortfall of a part is carried over to the next classes, so that
     the parts also have their sizes in total.
-
-    Examples
-    --------
-    >>> parts = class_parts(np.array([0] * 4 + [1] * 6), (0.5, 0.5), 0)
-    >>> np.bincount(parts[:4]), np.bincount(parts[4:])
-    (array([2, 2]), array([3, 3]))
     """
     rest = 1 - math.fsum(fractions)
     found, classes = numbered(labels)

@@ -98,15 +98,6 @@ class Splitting(ElementRows):
         [[0, 1, 2, 3, 7, 8], [4, 5, 6, 9]]
         """
         rows = as_count("gap", gap, at_least=0)
-        if self.mixture is not None:
-            if len(self._split_members) > 1:
-                raise ArgumentError(
-                    "a mixture must be split, member by member, before it is zipped or enumerated; "
-                    f"got {self!r}."
-                )
-            (member,) = self._split_members
-            options: Any = {"gap": gap, "axis": axis, "by": by, "stratify": stratify, "seed": seed}
-            return tuple(self._with_members([part]) for part in member.split(*sizes, **options))
         if by is not None or stratify is not None:
             part_of_row = self._row_parts(sizes, rows, axis, by, stratify, seed)
             return self._select_by_masks(part_of_row == part for part in range(len(sizes)))
@@ -244,6 +235,11 @@ class Splitting(ElementRows):
 
     def _split_axis(self, axis: int | str | None) -> int:
         """Return the number of the sample axis to split along; 0 (outermost) for None."""
+        if self.mixture is not None:
+            raise ArgumentError(
+                f"a mixture must be made of datasets that are split; got {self!r}. Split the "
+                "members, then mix their parts."
+            )
         place = 0 if axis is None else self._sample_axis_number(axis)
         if place >= len(self.sample_shape):
             raise ArgumentError(

@@ -17,20 +17,16 @@ from oocdata.box import Ints
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.episodes import crosses_parts, episodes_of
 from oocdata.datasets.ids import as_ids, as_ticks
-from oocdata.datasets.offsets import (
-    LARGEST_OFFSET,
-    as_offsets,
-    as_rows,
-    each_array,
-    is_listed,
-)
 from oocdata.datasets.open import open as open_array
-from oocdata.datasets.spec import is_column
+from oocdata.datasets.spec import is_column, leaves
 from oocdata.datasets.view import View
-from oocdata.datasets.window_arrays import WindowArray
+from oocdata.datasets.window_arrays import Offsets, WindowArray
 from oocdata.datasets.windows import Windows
 from oocdata.errors import ArgumentError, EmptyError, PartBorderWarning
-from oocdata.index import as_array, as_count, as_flag, distinct
+from oocdata.index import as_array, as_count, as_flag, as_whole, distinct
+
+_LARGEST_OFFSET = 2**62
+"""Bound of offsets, so that int64 sums of rows and offsets do not overflow."""
 
 _FLOAT_TOLERANCE = 1e-3
 """Relative tolerance of floating-point steps: 0.1 added ten times is not 1."""
@@ -114,7 +110,7 @@ def windows(
             )
         number = next((at for at, known in enumerate(views) if known is view), len(views))
         views[number:] = views[number:] or [view]
-        offsets = range(1) if rows is None else as_rows("offsets", rows)
+        offsets = range(1) if rows is None else _as_rows("offsets", rows)
         has_time = rows is not None and (time_axis or len(offsets) > 1)
         own = None if episodes is None else episodes_of(view, episodes)
         return WindowArray(number, offsets, has_time, own)
@@ -126,11 +122,11 @@ def windows(
                 f"`episodes` must have the names of the arrays, {names}; got {list(episodes)}."
             )
         described: Any = {
-            name: each_array(part, partial(array, episodes=episodes[name]))
+            name: _each_array(part, partial(array, episodes=episodes[name]))
             for name, part in tree.items()
         }
     else:
-        described = each_array(tree, partial(array, episodes=episodes))
+        described = _each_array(tree, partial(array, episodes=episodes))
     pad, mask = as_flag("pad", pad), as_flag("mask", mask)
     found = Windows(tuple(views), described, as_count("shift", shift), pad, mask, range(0))
     found.layout  # noqa: B018  # raises if two arrays have one name
@@ -168,19 +164,68 @@ def windows_of_view(
 ) -> Windows:
     """Return windows of the inputs and targets of one View; see `View.windows`."""
     stride = as_count("stride", stride)
-    horizon = as_count("horizon", horizon, at_least=-LARGEST_OFFSET)
-    x, listed = as_rows("inputs", inputs, stride), is_listed(targets)
-    if (listed and horizon != 1) or (is_listed(inputs) and (listed or not targets) and stride != 1):
+    horizon = as_count("horizon", horizon, at_least=-_LARGEST_OFFSET)
+    x, listed = _as_rows("inputs", inputs, stride), _is_listed(targets)
+    if (listed and horizon != 1) or (
+        _is_listed(inputs) and (listed or not targets) and stride != 1
+    ):
         raise ArgumentError(
             "`stride` and `horizon` must be left out where offsets are given one by one; got "
             f"{stride} and {horizon}."
         )
     if listed:
-        y = as_offsets("targets", targets)
+        y = _as_offsets("targets", targets)
     else:
         first, number = x[-1] + horizon, as_count("targets", targets, at_least=0)
         y = range(first, first + number * stride, stride)
     return windows(*[(view, offsets) for offsets in (x, y) if offsets], **options)
+
+
+def _as_offsets(name: str, argument: Any) -> Offsets:
+    """Return checked offsets from a sequence or range."""
+    if isinstance(argument, range):
+        numbers: Offsets = argument
+    else:
+        numbers = tuple(as_whole(name, offset) for offset in argument)
+    steps = {numbers.step} if isinstance(numbers, range) else set(np.diff(numbers).tolist())
+    is_ascending = len(numbers) and min(steps, default=1) > 0
+    if not is_ascending or max(-numbers[0], numbers[-1]) >= _LARGEST_OFFSET:
+        raise ArgumentError(
+            f"`{name}` must be offsets that ascend, e.g. (-4, -1, 0), between -2**62 and 2**62; "
+            f"got {argument!r}."
+        )
+    if len(steps) > 1:
+        return tuple(numbers)
+    return range(numbers[0], numbers[-1] + 1, max(steps, default=1))
+
+
+def _is_listed(argument: Any) -> bool:
+    """Return whether an argument lists offsets, instead of giving a number of rows."""
+    return isinstance(argument, Sequence) or getattr(argument, "ndim", 0) > 0
+
+
+def _as_rows(name: str, argument: Any, stride: int = 1) -> Offsets:
+    """Return listed offsets, or the offsets of a number of rows that start at the anchor."""
+    if not _is_listed(argument):
+        argument = range(0, as_count(name, argument) * stride, stride)
+    return _as_offsets(name, argument)
+
+
+def _each_array(tree: Any, make: Callable[[Any, Any], Any]) -> Any:
+    """Apply a function to each view and its offsets (or None) in a tree of tuples and dicts."""
+    if isinstance(tree, Dataset):
+        return make(tree, None)
+    if isinstance(tree, dict) and tree:
+        return {name: _each_array(part, make) for name, part in tree.items()}
+    if isinstance(tree, tuple) and tree:
+        has_views = [any(isinstance(leaf, Dataset) for leaf in leaves(part)) for part in tree]
+        if has_views == [True, False] and isinstance(tree[0], Dataset):
+            return make(*tree)
+        return tuple(_each_array(part, make) for part in tree)
+    raise ArgumentError(
+        "`windows` must get Views, alone or with offsets, e.g. (view, 4) or (view, (-1, 0)), in "
+        f"tuples and dicts; got {tree!r}."
+    )
 
 
 def episodes(
@@ -281,7 +326,6 @@ def _last_rows(column: Dataset, ends: Callable[[NDArray[Any], NDArray[Any]], Any
 
 
 def _flagged(flags: NDArray[Any], following: NDArray[Any]) -> Any:
-    """Return where flags are set."""
     if np.isnan(flags).any() or np.isnan(following).any():
         raise ArgumentError("`done` must hold flags; got NaN.")
     return flags != 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -65,11 +65,6 @@ class View(ArrayRows):
     >>> ooc.open(np.zeros((4, 5, 8, 8)), axis=(0, 1)).sample_shape
     (4, 5)
     """
-
-    _public: ClassVar[Sequence[str]] = (
-        "astype", "categories", "mask", "names", "named", "nbytes", "ndim", "next_frame", "parse",
-        "parts", "shape", "transpose", "unit", "windows",
-    )  # fmt: skip
 
     def __repr__(self) -> str:
         shape = f"{len(self)} rows"
@@ -582,5 +577,4 @@ class View(ArrayRows):
 
 
 def _is_list(part: Any) -> bool:
-    """Return whether an index is a list or array of positions."""
     return isinstance(part, list) or (isinstance(part, np.ndarray) and part.ndim == 1)

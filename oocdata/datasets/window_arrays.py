@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from oocdata.box import Extent, Ints
 from oocdata.datasets.dataset import fields_of
-from oocdata.datasets.offsets import Offsets
 from oocdata.datasets.request import Placement, Request
 from oocdata.datasets.spec import ArraySpec, leaves, map_tree
 from oocdata.engines.memory_array import MemoryArray
@@ -20,24 +19,19 @@ if TYPE_CHECKING:
     from oocdata.datasets.episodes import Episodes
     from oocdata.datasets.view import View
 
+Offsets: TypeAlias = range | tuple[int, ...]
+"""Ascending offsets of rows from the anchor: a range if they are regular."""
+
 _FLAGS = MemoryArray(np.array([False, True]))
 """Source of masks: a mask consists of boxes of this array, and is read like other arrays."""
 
 
 @dataclass(frozen=True, eq=False)
 class WindowArray:
-    """One array of a window, as specified by the caller.
+    """One array of a window, as specified: rows at `offsets` from the anchor, of a View.
 
-    Attributes
-    ----------
-    view : int
-        Index of the View in `Windows.views`.
-    offsets : range or tuple of int
-        Offsets of the rows from the anchor.
-    time_axis : bool
-        Whether rows are the first axis of the array; if not, there is one row.
-    episodes : Episodes or None
-        None for the episodes of the View.
+    `view` is its index in `Windows.views`. With `time_axis`, rows are the first axis of the array;
+    if not, there is one row. `episodes` is None for those of the View.
     """
 
     view: int
@@ -48,19 +42,9 @@ class WindowArray:
 
 @dataclass(frozen=True, eq=False)
 class AnchoredArray:
-    """One array of a window, with its View and episodes.
+    """One array of a window, with its View and the View's episodes; see `WindowArray`.
 
-    Attributes
-    ----------
-    view : View
-    episodes : Episodes
-        Of the View.
-    offsets : range or tuple of int
-        Offsets of the rows from the anchor.
-    time_axis : bool
-        Whether rows are the first axis of the array; if not, there is one row.
-    pad : bool
-        Whether offsets outside the episode give its first or last row.
+    With `pad`, offsets outside the episode give its first or last row.
     """
 
     view: View
@@ -147,11 +131,9 @@ class Mask(AnchoredArray):
 
     @cached_property
     def spec(self) -> ArraySpec:
-        """Spec of the mask: bool, one value per row."""
         return ArraySpec(self._time, np.dtype(np.bool_))
 
     def request(self, episodes: Ints | int, anchors: Ints) -> Request:
-        """Return the request for the mask's values, as boxes of an array in memory."""
         rows = anchors[:, None] + np.array(self.offsets, np.int64)
         inside = (rows >= 0) & (rows < self.episodes.lengths[episodes][..., None])
         origins, shape = inside.reshape(-1, 1).astype(np.int64), (len(anchors), *self._time)

@@ -1,9 +1,8 @@
 """Define `Windows`: elements made of rows at offsets from an anchor, within one episode.
 
-An *anchor* is a row of an episode. Each array of an element consists of the rows at its *offsets*
-from the anchor. Numbers of inputs and targets, strides, horizons and explicit lags all become
-offsets, so there is only one arithmetic. The episode is found once per window, for all its arrays.
-Memory is proportional to the number of episodes.
+An *anchor* is a row of an episode. Numbers of inputs and targets, strides, horizons and explicit
+lags all become *offsets* from it, so there is only one arithmetic. The episode is found once per
+window, for all its arrays. Memory is proportional to the number of episodes.
 """
 
 from __future__ import annotations
@@ -120,7 +119,6 @@ class Windows(Dataset):
 
     @cached_property
     def spec(self) -> Spec:
-        """Shapes and dtypes of the arrays and masks of an element."""
         return map_tree(lambda leaf: leaf.spec, self.layout)
 
     @property
@@ -208,7 +206,6 @@ class Windows(Dataset):
         return np.concatenate([array.rows(*where) for array in self.anchored], axis=1)
 
     def requests(self, positions: Ints, draw: Draw) -> tuple[Request, ...]:
-        """Return the requests for the rows of each array, and for each mask."""
         episodes, anchors = self.find(take(self.chosen, positions))
         return tuple([leaf.request(episodes, anchors) for leaf in self._leaves])
 
@@ -322,12 +319,10 @@ class Windows(Dataset):
 
 
 def _low(arrays: Sequence[AnchoredArray]) -> int:
-    """Return the lowest offset of some arrays."""
     return min(array.offsets[0] for array in arrays)
 
 
 def _high(arrays: Sequence[AnchoredArray]) -> int:
-    """Return the highest offset of some arrays."""
     return max(array.offsets[-1] for array in arrays)
 
 

@@ -52,7 +52,6 @@ class Zip(Dataset):
 
     @cached_property
     def spec(self) -> Spec:
-        """Specs of the parts, in the same tuple or dict."""
         return map_tree(lambda part: part.spec, self.parts)
 
     def _as_sparse(self) -> Dataset | None:
@@ -67,7 +66,6 @@ class Zip(Dataset):
         return mask
 
     def assemble(self, arrays: Iterator[NDArray[Any]], positions: Ints, draw: Draw) -> Batch:
-        """Return the parts' batches in the same tuple or dict."""
         return map_tree(lambda part: part.assemble(arrays, positions, draw), self.parts)
 
 
@@ -215,7 +213,6 @@ class Cached(Dataset):
 
     @cached_property
     def spec(self) -> Spec:
-        """Shapes and dtypes of an element's arrays."""
         return map_tree(lambda view: view.spec, self.stored)
 
     @property

@@ -128,15 +128,6 @@ def blocked(source: Source, axes: tuple[int, ...]) -> Source:
     return _interleaved(source, axes, [axis for axis in range(ndim) if axis not in axes])
 
 
-def as_one(sources: Sequence[Source]) -> Source | None:
-    """Return sources of equal shape besides axis 0 as one; None if it would not be read faster."""
-    if len(sources) == 1:
-        return sources[0]
-    rows = [source.source for source in sources if isinstance(source, CachedRows)]
-    whole = Concat(tuple(rows or sources), 0)
-    return _rows_as_one(whole, sources) if rows else whole if whole.readers else None
-
-
 def _rows_as_one(whole: Concat, parts: Sequence[Source]) -> CachedRows | None:
     """Return rows of several arrays, each cached in blocks, as one; None if it is not faster.
 

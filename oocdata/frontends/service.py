@@ -37,7 +37,6 @@ from oocdata.frontends.tfdata import (
     with_cardinality,
     without_autograph,
 )
-from oocdata.order.order import order_with_lanes
 from oocdata.threads import silent
 
 if TYPE_CHECKING:
@@ -69,9 +68,8 @@ def steps_per_part(loader: Loader) -> int:
     Steps in one window of a block shuffle share chunks, so one worker should read them.
     """
     together, each = loader.steps_together, len(loader) // _MOST_PARTS
-    order = order_with_lanes(loader.order)
-    if order is not None:
-        window = order.elements_mixed(len(loader.dataset)) // loader.batch_size
+    if loader.order.lanes is not None:
+        window = loader.order.elements_mixed(len(loader.dataset)) // loader.batch_size
         each = max(each, min(_WINDOWS_PER_PART * window, -(-len(loader) // _FEWEST_PARTS)))
     return max(together, each // together * together)
 

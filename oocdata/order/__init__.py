@@ -1,7 +1,7 @@
 """Orders: the sequence in which the positions of an epoch are visited.
 
-An order is a frozen, picklable value with one method, the pure function ``positions(count, start,
-stop, *, seed, epoch)``. It knows a count and other integers, never storage.
+An order is a frozen, picklable value with one pure function, ``epoch_order(count, seed, epoch)``.
+It knows a count and other integers, never storage.
 
 ==========  =====================================================================================
 position    number of an element in the dataset
@@ -23,6 +23,6 @@ lane        stretch of the places of an epoch that one rank may read alone
 from __future__ import annotations
 
 from oocdata.order.block import BlockShuffle
-from oocdata.order.order import Order, Sequential, Shuffle
+from oocdata.order.order import EpochOrder, Order, Sequential, Shuffle
 
-__all__ = ["BlockShuffle", "Order", "Sequential", "Shuffle"]
+__all__ = ["BlockShuffle", "EpochOrder", "Order", "Sequential", "Shuffle"]

@@ -17,7 +17,7 @@ from oocdata.blocks import AnyBlocks, Blocks, BlockTable
 from oocdata.box import Ints
 from oocdata.errors import ArgumentError
 from oocdata.index import as_count
-from oocdata.order.order import EpochOrder, IndexedOrder
+from oocdata.order.order import EpochOrder, Order
 from oocdata.order.permutation import derive_keys, epoch_key, forward
 
 MOST_LANES = 64
@@ -25,7 +25,7 @@ MOST_LANES = 64
 
 
 @dataclass(frozen=True, slots=True)
-class BlockShuffle(IndexedOrder):
+class BlockShuffle(Order):
     """Blocks in random order, and positions mixed within a window of several blocks.
 
     Each epoch visits the blocks in a different order. Laid end to end in that order, they are cut
@@ -133,8 +133,11 @@ class BlockShuffle(IndexedOrder):
         return np.array([lane * count // lanes for lane in range(lanes + 1)], np.int64)
 
     def elements_mixed(self, count: int) -> int:
-        """Return how many positions are mixed at a time, on average."""
         return min(count, self.blocks_mixed * count // max(1, self.blocks.number(count)))
+
+    def words(self, count: int) -> str:
+        length = self.elements_mixed(count) // self.blocks_mixed
+        return f"block shuffle, {self.blocks_mixed} blocks of {length} elements mixed"
 
 
 class RegularVisits:
@@ -142,12 +145,6 @@ class RegularVisits:
 
     Full blocks are permuted among themselves, so short blocks keep their place among them; but if
     the first or last block is short, an epoch begins at a random block.
-
-    Examples
-    --------
-    >>> visits = RegularVisits(Blocks(4, 2), 11, seed=8, epoch=0)
-    >>> visits.places_of(np.arange(visits.number + 1)), visits.slots_of(np.arange(visits.number))
-    (array([ 0,  4,  5,  7, 11]), array([ 2, 10,  0,  6]))
     """
 
     def __init__(self, blocks: Blocks, count: int, seed: int, epoch: int) -> None:
@@ -187,14 +184,7 @@ class RegularVisits:
 
 
 class TableVisits:
-    """The visits of a `BlockTable`, in a table with one entry per block.
-
-    Examples
-    --------
-    >>> visits = TableVisits(BlockTable.of_ids(np.array([7, 3, 7, 7])), seed=7, epoch=0)
-    >>> visits.places_of(np.arange(3)), visits.slots_of(np.arange(2))
-    (array([0, 1, 4]), array([0, 1]))
-    """
+    """The visits of a `BlockTable`, in a table with one entry per block."""
 
     def __init__(self, blocks: BlockTable, seed: int, epoch: int) -> None:
         self.number = blocks.number(blocks.count)

@@ -13,34 +13,16 @@ import numpy as np
 
 from oocdata.blocks import BlockTable
 from oocdata.box import Ints, groups_of
-from oocdata.order.order import EpochOrder, IndexedOrder, Order, epoch_order_of
+from oocdata.order.order import EpochOrder, Order
 from oocdata.order.permutation import epoch_key, forward
 
 
 @dataclass(frozen=True, eq=False)
-class Bucketed(IndexedOrder):
-    """Batches of elements of one bucket, in random order or by bucket.
+class Bucketed(Order):
+    """Batches of elements of one bucket, in random order if `shuffled`, or by bucket.
 
-    Attributes
-    ----------
-    blocks : BlockTable
-        Bucket of each position.
-    orders : tuple of Order
-        Order within each bucket that has positions.
-    batch_size : int
-    shuffled : bool
-        Whether batches come in random order, different in each epoch.
-
-    Examples
-    --------
-    >>> from oocdata.order import Sequential
-    >>> blocks = BlockTable.of_ids(np.array([1, 0, 1, 0, 0, 1, 1]))
-    >>> order = Bucketed(blocks, (Sequential(), Sequential()), 2, shuffled=False)
-    >>> order.positions(7, 0, 7, seed=0, epoch=0)
-    array([1, 3, 4, 0, 2, 5, 6])
-    >>> order = Bucketed(blocks, (Sequential(), Sequential()), 2, shuffled=True)
-    >>> order.positions(7, 0, 7, seed=7, epoch=0)
-    array([5, 6, 0, 2, 1, 3, 4])
+    `blocks` has the bucket of each position, `orders` an order within each bucket that has
+    positions.
     """
 
     blocks: BlockTable
@@ -50,17 +32,15 @@ class Bucketed(IndexedOrder):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the tables: the bucket of each position, and the positions sorted by it."""
         return self.blocks.nbytes
 
     def epoch_order(self, count: int, seed: int, epoch: int) -> EpochOrder:
-        """Return the order of one epoch."""
         self._check_count(count, self.blocks.count, "positions whose bucket is known")
         begins = self.blocks.starts(np.arange(len(self.orders) + 1))
         counts = np.diff(begins).tolist()
         # The seeds differ, so that buckets of equal length are not shuffled equally.
         orders = [
-            epoch_order_of(order, length, seed + (bucket << 64), epoch)
+            order.epoch_order(length, seed + (bucket << 64), epoch)
             for bucket, (order, length) in enumerate(zip(self.orders, counts, strict=True))
         ]
 
@@ -73,6 +53,10 @@ class Bucketed(IndexedOrder):
             return self.blocks.positions(slots)
 
         return EpochOrder(np.array([0, count]), at)
+
+    def words(self, count: int) -> str:
+        words = sorted({order.words(count) for order in self.orders})
+        return f"{len(self.orders)} buckets by length, each: {' or '.join(words)}"
 
     def _slots(self, places: Ints, seed: int, epoch: int) -> Ints:
         """Return the slots of places among the elements sorted by bucket."""

@@ -9,12 +9,12 @@ import numpy as np
 
 from oocdata.box import Ints
 from oocdata.index import as_count, as_flag, as_lengths
-from oocdata.order.order import EpochOrder, IndexedOrder
+from oocdata.order.order import EpochOrder, Order
 from oocdata.order.permutation import epoch_key, forward
 
 
 @dataclass(frozen=True, eq=False)
-class Interleave(IndexedOrder):
+class Interleave(Order):
     """Elements of several parts in turn, as ``tf.data.Dataset.interleave`` would give them.
 
     It mixes less than a block shuffle: the elements of a batch come from `cycle_length` parts, and
@@ -62,7 +62,6 @@ class Interleave(IndexedOrder):
         return 16 * int(self.lengths.sum())
 
     def epoch_order(self, count: int, seed: int, epoch: int) -> EpochOrder:
-        """Return the order of one epoch."""
         self._check_count(count, int(self.lengths.sum()), "elements that `lengths` add up to")
         parts = np.arange(len(self.lengths))
         if self.shuffle_parts:
@@ -80,3 +79,6 @@ class Interleave(IndexedOrder):
         within = np.arange(count) - np.repeat(np.cumsum(self.lengths) - self.lengths, self.lengths)
         turns = np.repeat(begins, self.lengths) + within // self.block_length * cycle
         return EpochOrder(np.array([0, count]), np.argsort(turns, kind="stable").__getitem__)
+
+    def words(self, count: int) -> str:
+        return f"{self.cycle_length} parts at a time, {self.block_length} from each in turn"

@@ -31,15 +31,7 @@ _MOST_POSITIONS = 2**17
 
 @dataclass(frozen=True, slots=True)
 class Mixing:
-    """Measure of how well an order mixes.
-
-    Attributes
-    ----------
-    entropy : float
-        Mean entropy of the blocks in a batch, in bits.
-    full_shuffle_entropy : float
-        Entropy of a shuffle of all positions, with the same batches and blocks, in bits.
-    """
+    """Mean entropy of the blocks in a batch, in bits, of an order and of a full shuffle."""
 
     entropy: float
     full_shuffle_entropy: float
@@ -67,7 +59,6 @@ def full_shuffle_entropy(count: int, batch_size: int, blocks: AnyBlocks) -> floa
 
 
 def _batches(size: int) -> int:
-    """Return the number of batches to measure."""
     return max(_FEWEST_BATCHES, min(_MOST_BATCHES, _MOST_POSITIONS // size))
 
 

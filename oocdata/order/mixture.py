@@ -28,7 +28,7 @@ import numpy as np
 from oocdata.box import Ints, groups_of
 from oocdata.errors import ArgumentError
 from oocdata.order.block import BlockShuffle
-from oocdata.order.order import EpochOrder, IndexedOrder, Order, epoch_order_of, order_with_lanes
+from oocdata.order.order import EpochOrder, Order
 from oocdata.threads import cached_property
 
 MemberEpochs: TypeAlias = Callable[[int, int], tuple[Ints | None, EpochOrder]]
@@ -47,30 +47,12 @@ _MOST_EPOCHS = 16
 
 
 @dataclass(frozen=True)
-class Mixture(IndexedOrder):
+class Mixture(Order):
     """Members mixed by their shares; see `oocdata.mix`.
 
-    Attributes
-    ----------
-    orders : tuple of Order
-        Order of each member's epochs.
-    counts : tuple of int
-        Number of positions of each member; the members are numbered end to end.
-    weights : tuple of int
-        Shares, up to a common factor.
-    length : int
-        Number of places of an epoch, a multiple of the lanes.
-    lanes : int or None
-        Number of lanes of every member that has lanes; None if none has.
-
-    Examples
-    --------
-    >>> from oocdata.order import Sequential
-    >>> order = Mixture((Sequential(), Sequential()), (70, 10), (7, 3), length=10)
-    >>> order.positions(80, 0, 10, seed=0, epoch=0)
-    array([ 0, 70,  1,  2,  3, 71,  4,  5, 72,  6])
-    >>> order.positions(80, 0, 10, seed=0, epoch=3)
-    array([21, 79, 22, 23, 24, 70, 25, 26, 71, 27])
+    Members are numbered end to end. `weights` are their shares, up to a common factor; `length` is
+    the number of places of an epoch, a multiple of the lanes; `lanes` that of every member that has
+    lanes, None if none has.
     """
 
     orders: tuple[Order, ...]
@@ -89,13 +71,10 @@ class Mixture(IndexedOrder):
         """The first position of each member."""
         return tuple(accumulate(self.counts[:-1], initial=0))
 
-    @property
-    def epoch_length(self) -> int:
-        """Number of places of an epoch; see `oocdata.order.order.length_of`."""
+    def epoch_length(self, count: int) -> int:
         return self.length
 
     def epoch_order(self, count: int, seed: int, epoch: int) -> EpochOrder:
-        """Return the order of one epoch."""
         self._check_count(count, sum(self.counts), "positions of the members")
         if (epoch + 1) * self.length > 2**61:  # elements are numbered through the whole training
             raise ArgumentError(
@@ -121,13 +100,18 @@ class Mixture(IndexedOrder):
     def elements_mixed(self, count: int) -> int:
         """Return how many elements are mixed at a time, if members mix blocks."""
         total = sum(self.weights)
-        members = zip(map(order_with_lanes, self.orders), self.counts, self.weights, strict=True)
+        members = zip(self.orders, self.counts, self.weights, strict=True)
         mixed = [
             order.elements_mixed(length) * total // weight
             for order, length, weight in members
-            if order is not None
+            if order.lanes is not None
         ]
         return min(mixed, default=self.length)
+
+    def words(self, count: int) -> str:
+        pairs = zip(self.orders, self.counts, strict=True)
+        words = sorted({order.words(length) for order, length in pairs})
+        return f"mixture of {len(self.orders)} members, each: {' or '.join(words)}"
 
     def _of_member(
         self, member: int, draws: Ints, lane: Ints, nth: Ints, member_epochs: MemberEpochs
@@ -155,7 +139,7 @@ class Mixture(IndexedOrder):
         order, count = self.orders[member], self.counts[member]
         seed += member << 64  # so that members of equal length are not shuffled equally
         if not isinstance(order, BlockShuffle) or self.lanes is None:
-            return None, epoch_order_of(order, count, seed, epoch)
+            return None, order.epoch_order(count, seed, epoch)
         before, after = (self._lane_counts(member, at * count) for at in (epoch, epoch + 1))
         borders = np.concatenate(([0], np.cumsum(after - before)))
         return before, order.epoch_order(count, seed, epoch, borders)
@@ -171,14 +155,7 @@ class Mixture(IndexedOrder):
 
 
 class Shares:
-    """The number of elements of each member, by integer weights from 1 on.
-
-    Examples
-    --------
-    >>> shares = Shares((7, 3), 1)
-    >>> shares.counts(np.arange(11))[:, 0].tolist()
-    [[0, 1, 1, 2, 3, 4, 4, 5, 6, 6, 7], [0, 0, 1, 1, 1, 1, 2, 2, 2, 3, 3]]
-    """
+    """The number of elements of each member, by integer weights from 1 on."""
 
     def __init__(self, weights: tuple[int, ...], lanes: int) -> None:
         self.weights, self.lanes = weights, lanes
@@ -207,11 +184,6 @@ class Shares:
 
         These are its number in its lane, and in all lanes, among the elements of the member. The
         rows ascend. The shape is (3, lanes, rows).
-
-        Examples
-        --------
-        >>> Shares((2, 1), 1).turns(np.arange(5))[:2, 0].tolist()
-        [[0, 1, 0, 0, 1], [0, 0, 1, 2, 1]]
         """
         turns = np.empty((3, self.lanes, len(rows)), np.int64)
         members, nth, _ = turns.reshape(3, -1)

@@ -4,8 +4,7 @@ An order knows a count and other integers, never storage or a dataset. It is a p
 arguments, so resuming, ranks and worker processes need none of its state: the same places of the
 same epoch always give the same positions, however the places are split into calls.
 
-The orders of this package are *indexed*: they give the positions at any places of an epoch. Their
-places may form lanes, stretches of an epoch that are read side by side. A batch takes the same
+Places may form lanes, stretches of an epoch that are read side by side. A batch takes the same
 number of places from each lane, and a rank reads whole lanes. So a rank needs only the chunks of
 its own lanes, and global batches are the same for any number of ranks.
 """
@@ -15,7 +14,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -28,60 +26,39 @@ _MOST = 2**61
 """Sums of a count and two blocks fit in 64 bits, and bases of `permutation` in 32."""
 
 
-@runtime_checkable
-class Order(Protocol):
-    """The order in which the positions of an epoch are visited.
-
-    Any frozen, picklable object with this one method is an order; this package has `Sequential`,
-    `Shuffle` and `BlockShuffle`. If the places of an epoch are not as many as the positions (as in
-    a mixture), the order has an int attribute ``epoch_length``, used instead of `count`.
-    """
-
-    def positions(self, count: int, start: int, stop: int, *, seed: int, epoch: int) -> Ints:
-        """Return the positions visited at places ``start`` to ``stop - 1`` of an epoch.
-
-        Parameters
-        ----------
-        count : int
-            Number of positions of the dataset.
-        start, stop : int
-            Range of places, ``0 <= start <= stop <= count``.
-        seed : int
-            Any integer, also negative or beyond 64 bits.
-        epoch : int
-            Number of the epoch, from 0.
-
-        Returns
-        -------
-        ndarray of int64, shape (stop - start,)
-            Over all places of an epoch, every position in ``range(count)`` exactly once.
-
-        Raises
-        ------
-        ArgumentError
-            If the range is not within the epoch, or the epoch is negative.
-        """
-        ...
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class EpochOrder:
-    """The order of one epoch.
+    """The order of one epoch, returned by `Order.epoch_order`.
 
     Attributes
     ----------
     borders : ndarray of int64, shape (lanes + 1,)
         First place of each lane, and the number of places; ``[0, places]`` without lanes.
     at : callable
-        Returns the positions at places, both of shape (n,), n > 0; places may be in any order.
+        Returns the positions at places, both int64 of shape (n,), n > 0; places may be in any
+        order.
     """
 
     borders: Ints
     at: Callable[[Ints], Ints]
 
 
-class IndexedOrder(ABC):
-    """An order that gives the positions at any places of an epoch."""
+class Order(ABC):
+    """The order in which the positions of an epoch are visited: the base class of all orders.
+
+    An order of your own is a frozen dataclass that defines `epoch_order`.
+
+    Examples
+    --------
+    >>> import numpy as np, oocdata as ooc
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Backwards(ooc.Order):
+    ...     def epoch_order(self, count, seed, epoch):
+    ...         return ooc.EpochOrder(np.array([0, count]), lambda places: count - 1 - places)
+    >>> ooc.open(np.arange(6)).batches(3, shuffle=Backwards()).batch(0)
+    array([5, 4, 3])
+    """
 
     __slots__ = ()
 
@@ -90,13 +67,41 @@ class IndexedOrder(ABC):
         """Number of lanes, or None if the order has none."""
         return None
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the order's tables."""
+        return 0
+
     @abstractmethod
     def epoch_order(self, count: int, seed: int, epoch: int) -> EpochOrder:
-        """Return the order of one epoch over `count` positions."""
+        """Return the order of one epoch, a pure function of the arguments.
+
+        Parameters
+        ----------
+        count : int
+            Number of positions of the dataset.
+        seed : int
+            Any integer, also negative or beyond 64 bits.
+        epoch : int
+            Number of the epoch, from 0.
+
+        Returns
+        -------
+        EpochOrder
+            Over all its places, every position in ``range(count)`` exactly once.
+        """
+
+    def epoch_length(self, count: int) -> int:
+        """Return the number of places of an epoch over `count` positions; by default as many."""
+        return count
 
     def elements_mixed(self, count: int) -> int:
         """Return how many elements are mixed at a time, on average."""
         return count
+
+    def words(self, count: int) -> str:
+        """Describe the order in words, for `Loader.explain`."""
+        return repr(self)
 
     @staticmethod
     def _check_count(count: int, known: int, those: str) -> None:
@@ -108,13 +113,22 @@ class IndexedOrder(ABC):
             )
 
     def positions(self, count: int, start: int, stop: int, *, seed: int, epoch: int) -> Ints:
-        """Return the positions at a range of places; see `Order.positions`.
+        """Return the positions visited at places ``start`` to ``stop - 1`` of an epoch.
 
         Places go through the lanes, if any, one after the other: lane l has places
         ``l * count // lanes`` to ``(l + 1) * count // lanes - 1``. A loader reads all in parallel.
+
+        Returns
+        -------
+        ndarray of int64, shape (stop - start,)
+
+        Raises
+        ------
+        oocdata.errors.ArgumentError
+            If the range is not within the epoch, or the order was made for another count.
         """
         count = as_count("count", count, at_least=0)
-        length = length_of(self, count)
+        length = self.epoch_length(count)
         start, stop = as_count("start", start, at_least=0), as_count("stop", stop, at_least=0)
         if length > _MOST:
             raise ArgumentError(
@@ -133,7 +147,7 @@ class IndexedOrder(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class Sequential(IndexedOrder):
+class Sequential(Order):
     """Positions in ascending order, in every epoch.
 
     Examples
@@ -143,12 +157,14 @@ class Sequential(IndexedOrder):
     """
 
     def epoch_order(self, count: int, seed: int, epoch: int) -> EpochOrder:
-        """Return the order of one epoch, which depends on neither the seed nor the epoch."""
         return EpochOrder(np.array([0, count]), lambda places: places)
+
+    def words(self, count: int) -> str:
+        return "in order"
 
 
 @dataclass(frozen=True, slots=True)
-class Shuffle(IndexedOrder):
+class Shuffle(Order):
     """A permutation of all positions, different in each epoch.
 
     Unlike a shuffle buffer it mixes the whole dataset, and unlike an array of shuffled positions it
@@ -164,46 +180,11 @@ class Shuffle(IndexedOrder):
     """
 
     def epoch_order(self, count: int, seed: int, epoch: int) -> EpochOrder:
-        """Return the order of one epoch."""
         key = epoch_key(seed, epoch, "shuffle")
         return EpochOrder(
             np.array([0, count]),
             lambda places: forward(places.view(np.uint64), count, key).view(np.int64),
         )
 
-
-def epoch_order_of(order: Order, count: int, seed: int, epoch: int) -> EpochOrder:
-    """Return one epoch of any order; if it is not indexed, a range of places is computed."""
-    if isinstance(order, IndexedOrder):
-        return order.epoch_order(count, seed, epoch)
-
-    def at(places: Ints) -> Ints:
-        first, stop = int(places.min()), int(places.max()) + 1
-        return _checked(order, count, first, stop, seed=seed, epoch=epoch)[places - first]
-
-    return EpochOrder(np.array([0, length_of(order, count)]), at)
-
-
-def order_with_lanes(order: Order) -> IndexedOrder | None:
-    """Return the order if it has lanes."""
-    return order if isinstance(order, IndexedOrder) and order.lanes is not None else None
-
-
-def length_of(order: Order, count: int) -> int:
-    """Return the number of places of an epoch: `epoch_length`, or by default one per position."""
-    return int(getattr(order, "epoch_length", count))
-
-
-def _checked(order: Order, count: int, start: int, stop: int, *, seed: int, epoch: int) -> Ints:
-    """Return the positions of a user's order; raise if they are not positions of the dataset."""
-    positions = np.asarray(order.positions(count, start, stop, seed=seed, epoch=epoch))
-    if positions.shape != (stop - start,) or positions.dtype.kind not in "iu":
-        got = f"{positions.dtype} of shape {positions.shape}"
-    elif len(positions) and not (positions.min() >= 0 and positions.max() < count):
-        got = f"positions from {positions.min()} to {positions.max()}"
-    else:
-        return positions.astype(np.int64, copy=False)
-    raise ArgumentError(
-        f"an order must give {stop - start} whole numbers in [0, {count}) for places {start} to "
-        f"{stop - 1} of epoch {epoch}; {order!r} gave {got}."
-    )
+    def words(self, count: int) -> str:
+        return "full shuffle"

@@ -2,15 +2,9 @@
 
 The construction is a generalised Feistel network [1]_: an integer ``x`` below ``low * high`` is
 the pair ``(x % low, x // low)``, and each round adds a hash of one half to the other, modulo that
-half's base. The hash depends on the other half only, so it can be subtracted again: every round is
-a bijection *whatever the hash is*, and so is any number of rounds. ``low`` and ``high`` are close
-to the square root of ``size``, and their product exceeds it by less than ``low``. The few results
-beyond ``size`` are permuted again until they are inside ("cycle walking", the same paper): of
-10**6 integers one in a thousand. The classical network on ``2**k`` repeats for up to half of them,
-several times.
-
-The sum of a hash and a half is always less than twice the base, so the modulus is one conditional
-subtraction, and on unsigned integers that is a minimum: the rounds need no division.
+half's base. The hash depends on the other half only, so every round is a bijection *whatever the
+hash is*. ``low`` and ``high`` are close to the square root of ``size``. The few results beyond
+``size`` are permuted again until they are inside ("cycle walking", the same paper).
 
 Only integer arithmetic modulo ``2**64`` is used: results are the same on every platform and for
 every version of NumPy. `tests/order/test_permutation.py` pins them.
@@ -62,13 +56,7 @@ def rounds_for(size: int) -> int:
 
 
 def epoch_key(seed: int, epoch: int, purpose: str) -> Keys:
-    """Hash any seed, an epoch and a purpose into a key, shape (1,).
-
-    Examples
-    --------
-    >>> hex(epoch_key(7, 0, "shuffle")[0])
-    '0xb26caf5be2a2b37f'
-    """
+    """Hash any seed, an epoch and a purpose into a key, shape (1,)."""
     import hashlib  # not for `import oocdata`: it loads OpenSSL
 
     # Decimal digits rather than fixed-width bytes: a seed has no largest value.

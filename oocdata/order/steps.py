@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from oocdata.box import Ints
-from oocdata.order.order import EpochOrder, Order, epoch_order_of, length_of, order_with_lanes
+from oocdata.errors import ArgumentError
+from oocdata.order.order import EpochOrder, Order
 from oocdata.threads import cached_property, fork_safe
 
 _STRETCH = 32768
@@ -25,27 +27,12 @@ _computing = fork_safe(threading.RLock())
 
 @dataclass(frozen=True, eq=False)
 class Steps:
-    """The steps of an epoch of one rank.
+    """The steps of an epoch of one rank, `index` of `num_shards`.
 
     If the order has lanes, every batch takes the same number of positions from each lane, and a
     rank has whole lanes; otherwise a rank has a part of every batch. Either way the global batches
-    are the same for any number of ranks. All ranks get equally many elements of a short last batch;
-    elements left over are dropped.
-
-    Attributes
-    ----------
-    order, count, batch_size, seed, drop_remainder
-        As of the loader, for all ranks together.
-    num_shards, index : int
-        Number of ranks, and the number of this one. `num_shards` divides the batch size and the
-        lanes.
-
-    Examples
-    --------
-    >>> from oocdata.order import Sequential
-    >>> steps = Steps(Sequential(), 10, 4, seed=0, drop_remainder=False, num_shards=2, index=1)
-    >>> steps.number, [steps.positions(step, epoch=0).tolist() for step in range(3)]
-    (3, [[2, 3], [6, 7], [9]])
+    are the same for any number of ranks, which divides the batch size and the lanes. All ranks get
+    equally many elements of a short last batch; elements left over are dropped.
     """
 
     order: Order
@@ -60,8 +47,8 @@ class Steps:
 
     @cached_property
     def length(self) -> int:
-        """Places of an epoch: one per position, unless the order has an `epoch_length`."""
-        return length_of(self.order, self.count)
+        """Places of an epoch."""
+        return self.order.epoch_length(self.count)
 
     @cached_property
     def used(self) -> int:
@@ -77,8 +64,7 @@ class Steps:
     @cached_property
     def lanes(self) -> int:
         """Parts of a batch that different ranks can read."""
-        order = order_with_lanes(self.order)
-        return self.batch_size if order is None else order.lanes or 1
+        return self.order.lanes or self.batch_size
 
     @cached_property
     def lane(self) -> int:
@@ -92,7 +78,6 @@ class Steps:
 
     @cached_property
     def _stretch_steps(self) -> int:
-        """Steps of a stretch."""
         return max(1, _STRETCH // self.batch_size)
 
     def positions(self, step: int, epoch: int) -> Ints:
@@ -131,7 +116,7 @@ class Steps:
             stop = min(start + self._stretch_steps, self.number)
             order = self._epochs.get(epoch)
             if order is None:
-                order = epoch_order_of(self.order, self.count, self.seed, epoch)
+                order = self.order.epoch_order(self.count, self.seed, epoch)
                 _add(self._epochs, epoch, order, most=2)  # while one ends, the next is read ahead
             stretch = self._positions(order, start, stop).view()
             stretch.flags.writeable = False
@@ -143,7 +128,7 @@ class Steps:
         size, full = self.batch_size, min(stop, self.used // self.batch_size)
         share = (self.used - full * size) // self.num_shards if stop > full else 0
         last = []  # places of this rank in a short last step
-        if order_with_lanes(self.order) is None:
+        if self.order.lanes is None:
             each, width = size, self._rank_size
             begins = np.array([self.index * width])
             last = [np.arange(share) + (full * size + self.index * share)]
@@ -160,9 +145,23 @@ class Steps:
         steps = np.arange(start, full)[:, None] * each
         # Without a full step, none of its places: a batch may be larger than the dataset.
         places = begins[:, None, None] + (steps + np.arange(width if len(steps) else 0))
-        positions = order.at(np.concatenate([places.ravel(), *last]))
+        positions = self._checked(order.at, np.concatenate([places.ravel(), *last]))
         by_lane = positions[: places.size].reshape(places.shape)
         return np.concatenate([by_lane.transpose(1, 0, 2).ravel(), positions[places.size :]])
+
+    def _checked(self, at: Callable[[Ints], Ints], places: Ints) -> Ints:
+        """Return the positions at places; raise if a user's order returns something else."""
+        positions = np.asarray(at(places)) if len(places) else places
+        if positions.shape != places.shape or positions.dtype.kind not in "iu":
+            got = f"{positions.dtype} of shape {positions.shape}"
+        elif len(places) and not (positions.min() >= 0 and positions.max() < self.count):
+            got = f"positions from {positions.min()} to {positions.max()}"
+        else:
+            return positions.astype(np.int64, copy=False)
+        raise ArgumentError(
+            f"an order must give a whole number in [0, {self.count}) for each of {len(places)} "
+            f"places; {self.order!r} gave {got}."
+        )
 
 
 def _add(cached: dict[Any, Any], key: Any, value: Any, *, most: int) -> None:

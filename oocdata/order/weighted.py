@@ -1,14 +1,10 @@
 """Draw elements by weight: each as often as its weight says, to within one, in every epoch.
 
 Systematic sampling [1]_: an epoch of n draws from n elements takes the points ``(j + u) / n``, j
-from 0 to n - 1, of the cumulative weights, with one random u for the epoch. So an element of share
-w is drawn ``floor(n w)`` or ``ceil(n w)`` times, and consecutive draws are neighbours in storage: a
-shuffle of the draws by blocks decodes each chunk once, as without weights.
-
-Evenly spaced points may all fall on one class of several that alternate: a third of the elements,
-every third one, would be drawn twice in one epoch and once in the next. So the elements of a block
-are in random order in the cumulative sum; without blocks all elements are, sorted by weight. Then
-classes of different weights are drawn in proportion, to within one draw.
+from 0 to n - 1, of the cumulative weights, with one random u for the epoch. Consecutive draws are
+neighbours in storage: a shuffle of the draws by blocks decodes each chunk once, as without weights.
+Evenly spaced points may all fall on one class of several that alternate. So the elements of a block
+are in random order in the cumulative sum; without blocks all elements are, sorted by weight.
 
 References
 ----------
@@ -27,7 +23,7 @@ from numpy.typing import NDArray
 from oocdata.blocks import AnyBlocks, BlockTable
 from oocdata.box import Ints
 from oocdata.order.block import BlockShuffle
-from oocdata.order.order import EpochOrder, IndexedOrder, Order, Shuffle, epoch_order_of
+from oocdata.order.order import EpochOrder, Order, Shuffle
 from oocdata.order.permutation import epoch_key
 from oocdata.stretches import sorted_positions, stretches
 
@@ -39,11 +35,6 @@ def cumulated(weights: NDArray[Any], elements: NDArray[np.signedinteger] | None 
     """Return the cumulative weights, in units such that a draw has a power of two of them.
 
     In the order of `elements`, or as they are.
-
-    Examples
-    --------
-    >>> cumulated(np.array([1.0, 0.0, 3.0, 4.0])) / 2**37
-    array([0.5, 0.5, 2. , 4. ])
     """
     count = len(weights)
     whole = float(count << max(_FEWEST_BITS, _BITS - count.bit_length()))
@@ -79,25 +70,12 @@ def _grouped(weights: NDArray[Any], blocks: AnyBlocks | None) -> NDArray[np.sign
 
 
 @dataclass(frozen=True, eq=False)
-class Weighted(IndexedOrder):
+class Weighted(Order):
     """Draws with replacement, by weight: the order of ``batches(weights=…)``.
 
-    Attributes
-    ----------
-    order : Order
-        Order of an epoch's draws, which are as many as the elements.
-    sums : ndarray of int64, shape (elements,)
-        Cumulative weights, from `cumulated`.
-    elements : ndarray of int32 or int64, shape (elements,), optional
-        Element of each entry of `sums`; the elements of a block are adjacent. By default they are
-        in order.
-
-    Examples
-    --------
-    >>> from oocdata.order import Sequential
-    >>> order = Weighted.of(Sequential(), np.array([1.0, 0.0, 3.0, 4.0]))
-    >>> order.positions(4, 0, 4, seed=7, epoch=0)
-    array([0, 2, 3, 3])
+    `order` is that of an epoch's draws, which are as many as the elements. `sums` are the
+    cumulative weights, from `cumulated`; `elements` the element of each entry of `sums` (those of a
+    block are adjacent), or None if they are in order.
     """
 
     order: Order
@@ -120,16 +98,13 @@ class Weighted(IndexedOrder):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the tables."""
         return self.sums.nbytes + (0 if self.elements is None else self.elements.nbytes)
 
     @property
     def lanes(self) -> int | None:
-        """Number of lanes of a block shuffle, else None."""
-        return self.order.lanes if isinstance(self.order, BlockShuffle) else None
+        return self.order.lanes
 
     def epoch_order(self, count: int, seed: int, epoch: int) -> EpochOrder:
-        """Return the order of one epoch."""
         self._check_count(count, len(self.sums), "elements that have weights")
         unit = int(self.sums[-1]) // count  # from one draw to the next
         begin = int(epoch_key(seed, epoch, "weights")[0]) % unit
@@ -140,7 +115,7 @@ class Weighted(IndexedOrder):
             before = np.append(0, self.sums[np.minimum(slots[1:], count) - 1])
             first = np.unique(np.maximum(-((begin - before) // unit), 0))
             inner = replace(inner, blocks=BlockTable(first))
-        drawn = epoch_order_of(inner, count, seed, epoch)
+        drawn = inner.epoch_order(count, seed, epoch)
 
         def at(places: Ints) -> Ints:
             draws = drawn.at(places)
@@ -153,6 +128,7 @@ class Weighted(IndexedOrder):
         return EpochOrder(drawn.borders, at)
 
     def elements_mixed(self, count: int) -> int:
-        """Return how many elements a block shuffle mixes at a time."""
-        order = self.order
-        return order.elements_mixed(count) if isinstance(order, BlockShuffle) else count
+        return self.order.elements_mixed(count)
+
+    def words(self, count: int) -> str:
+        return f"draws by weight, {self.order.words(count)}"

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.map import Map
 from oocdata.datasets.patches import Patches
-from oocdata.datasets.spec import ArraySpec, leaves, map_tree, spec_text
+from oocdata.datasets.spec import ArraySpec, leaves, map_tree
 from oocdata.datasets.view import View
 from oocdata.datasets.zip import Cached, enumerated
 from oocdata.describe.fingerprints import dataset_fingerprint
@@ -88,7 +88,7 @@ def _check(dataset: Dataset) -> None:
     if any(leaf.form != "dense" or leaf.dtype.hasobject for leaf in leaves(dataset.spec)):
         raise ArgumentError(
             "`cache` must be called on elements that are arrays of one shape; got "
-            f"{spec_text(dataset.spec)}. Make such arrays of them first, in `.map`; of ragged "
+            f"{dataset.spec}. Make such arrays of them first, in `.map`; of ragged "
             "rows with `.pad(length)`, or `parse(…, pad=length)`; cache sparse rows before "
             "`.sparse()`."
         )

@@ -417,31 +417,14 @@ def test_blocks_are_those_of_the_part_with_the_longest_chunks():
         assert pair.blocks.number(len(pair)) == long.blocks.number(len(long)) == 8
 
 
-def test_completion_shows_what_users_call():
-    view = ooc.open(np.zeros((4, 3)))
-    assert {"windows", "take", "split", "shape"} <= set(dir(view))
-    assert not {"assemble", "location_bytes", "origins"} & set(dir(view))  # the package calls them
-    assert {"shift", "batches"} <= set(dir(view.windows(2)))
-    assert "windows" not in dir(view.windows(2))
-    assert {"epoch", "seed"} <= set(dir(view.batches(2)))
-    assert "run" not in dir(view.batches(2))
-    for one in (view, view.windows(2), view.batches(2)):
-        assert all(hasattr(one, name) for name in dir(one))
-
-
 def test_methods_of_other_libraries_name_the_equivalent():
     view = ooc.open(ARRAY)
     for name in ("shuffle", "batch", "repeat", "prefetch"):
         with pytest.raises(AttributeError, match=r"oocdata's own is \.batches"):
             getattr(view, name)
-    with pytest.raises(AttributeError, match=r"; write \.batches\(size\)\.to_tf\("):
-        _ = view.to_tf  # type: ignore[attr-defined]
-    for name in ("map", "repeat", "prefetch"):
+    for name in ("repeat", "prefetch"):
         with pytest.raises(AttributeError, match=rf"a Loader has no method `{name}`; "):
             getattr(view.batches(2), name)
-    for other in (ooc.zip(view, view), view.map(abs), view.windows(2)):
-        with pytest.raises(AttributeError, match=r"View\.windows: make windows of Views first"):
-            other.windows(2)  # type: ignore[attr-defined]
     with pytest.raises(AttributeError, match="'Loader' object has no attribute 'nothing'"):
         view.batches(2).nothing  # type: ignore[attr-defined]  # noqa: B018
 

@@ -102,7 +102,8 @@ def test_times_in_other_units_are_refused(tmp_path: Path):
     with pytest.raises(ArgumentError, match="'days since 2020-01-01' and 'days since 2020-01-03'"):
         ooc.join(x, x, on=(a, b))
     dates = [np.datetime64(day) + np.asarray(one) for day, one in zip(DAYS, (a, b), strict=True)]
-    assert len(ooc.join(x, x, on=dates, missing="drop")) == 3
+    with pytest.warns(MissingPartnerWarning):
+        assert len(ooc.join(x, x, on=dates)) == 3
 
 
 def test_elements_are_in_the_order_of_the_first_dataset():
@@ -122,21 +123,19 @@ def test_missing_partners_are_reported():
     assert warned[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert len(ooc.join(a, a, on=(ids, ids + 3), missing="drop")) == 2
         assert len(ooc.join(a, a, on=(ids, ids))) == 5
-    with pytest.raises(ArgumentError, match=r"a partner for every element; 3 of 5.*'drop'"):
-        ooc.join(a, a, on=(ids, ids + 3), missing="error")
     with pytest.raises(EmptyError, match=r"`on` .* 5 of 5 .*same things"):
-        ooc.join(a, a, on=(ids, ids + 9), missing="drop")
+        ooc.join(a, a, on=(ids, ids + 9))
     with pytest.raises(EmptyError, match=r"5 of 5 .*`tolerance` too small"):
-        ooc.join(a, a, on=(ids, ids + 9), how="nearest", tolerance=1, missing="drop")
+        ooc.join(a, a, on=(ids, ids + 9), how="nearest", tolerance=1)
 
 
+@pytest.mark.filterwarnings("ignore::oocdata.errors.MissingPartnerWarning")
 def test_several_datasets_and_names():
     parts = {"vil": ooc.open(np.arange(6)), "ir": ooc.open(np.arange(6) * 10)}
     parts["vis"] = ooc.open(np.arange(6) * 100)
     on = {"vis": [5, 4, 3, 2, 1, 0], "vil": [0, 1, 2, 3, 9, 5], "ir": [1, 2, 3, 4, 5, 6]}
-    joined = ooc.join(parts, on=on, missing="drop")
+    joined = ooc.join(parts, on=on)
     assert len(joined) == 4
     batch = joined.take([0, 3])
     assert {name: array.tolist() for name, array in batch.items()} == {
@@ -145,7 +144,7 @@ def test_several_datasets_and_names():
     again = ooc.join(joined, ooc.open(np.arange(4)), on=([1, 2, 3, 5], [5, 3, 2, 1]))
     assert again[0][0]["ir"] == 0
     assert again[0][1] == 3
-    three = ooc.join(*parts.values(), on=[on[name] for name in parts], missing="drop")
+    three = ooc.join(*parts.values(), on=[on[name] for name in parts])
     assert [array.tolist() for array in three.take([3])] == [[5], [40], [0]]
 
 
@@ -171,7 +170,6 @@ def test_several_datasets_and_names():
             "a number of at least 0, .* got np.timedelta64",
         ),
         ({"on": ([1.0, np.nan, 2], [1, 2, 3])}, "that at 1 is nan"),
-        ({"on": ([1, 2, 4], [1, 2, 3]), "missing": "fill"}, "'drop' or 'error'"),
     ],
 )
 def test_wrong_joins(options: Any, message: str):
@@ -197,11 +195,12 @@ def test_wrong_datasets_and_tolerances_of_dates():
     assert matches(np.arange(3), np.arange(3), "nearest", np.inf).tolist() == [0, 1, 2]
 
 
+@pytest.mark.filterwarnings("ignore::oocdata.errors.MissingPartnerWarning")
 def test_a_join_decodes_each_chunk_once():
     a, decoded_a = counted(np.arange(400).reshape(100, 4), 10, 4)
     b, decoded_b = counted(np.arange(400).reshape(100, 4) + 1000, 10, 4)
     ids = np.random.default_rng(0).permutation(100)
-    both = ooc.join(a, b, on=(ids[:80].tolist() + [200] * 20, np.sort(ids)), missing="drop")
+    both = ooc.join(a, b, on=(ids[:80].tolist() + [200] * 20, np.sort(ids)))
     seen: list[int] = []
     for x, y in both.batches(8, shuffle=True, seed=1):
         assert_array_equal(ids[x[:, 0] // 4], (y[:, 0] - 1000) // 4)

@@ -239,12 +239,6 @@ def test_selections_and_splits(members: Members) -> None:
     found = [row for part in shards for row in rows_of(part.take(np.arange(len(part))))]
     for got, row in zip(found, rows, strict=True):
         assert_array_equal(got, row)
-    mixed = ooc.mix([(view, 1) for view in views])
-    train, test = mixed.split(0.8, 0.2)
-    assert [[len(part) for part in each.parts] for each in (train, test)] == [
-        [72, 25, 48], [18, 6, 12]
-    ]  # fmt: skip
-    same(test.take([0, 18, 35]), [72, 90 + 25, EVERY - 1], rows)
     twice = ooc.concat([views[0], views[0]]).split(0.5, 0.5)
     assert [len(part) for part in twice] == [45, 45]
 

@@ -14,7 +14,6 @@ from counting import counted
 from numpy.testing import assert_array_equal
 
 import oocdata as ooc
-from oocdata.datasets.mix import Mix
 from oocdata.describe import as_json, fingerprint, from_json
 from oocdata.errors import ArgumentError, EmptyError
 from oocdata.memory import lowered_limit
@@ -80,16 +79,10 @@ def test_an_epoch_ends_before_a_member_restarts() -> None:
         ooc.mix({one: 1, two: 1}).batches(67)
 
 
-def test_a_part_of_a_mixture_has_its_part_of_the_length() -> None:
+def test_the_length_of_an_epoch() -> None:
     one, two = numbers(60, 40)
     mixed = ooc.mix({one: 3, two: 1}, length=200)
-    train, test = mixed.split(0.8, 0.2)
-    assert (len(train.batches(4)), len(test.batches(4))) == (160 // 4, 40 // 4)
-    assert len(mixed.filter(np.arange(100) % 2 == 0).batches(4)) == 100 // 4
     assert len(mixed[:].batches(4)) == len(mixed.enumerate().batches(4)) == 200 // 4
-    images = ooc.mix({ooc.open(np.zeros((6, 4))): 1, ooc.open(np.zeros((2, 4))): 1}, length=16)
-    assert len(images.patches((2,)).batches(4)) == 32 // 4
-    assert len(ooc.mix({one: 1, two: 1}, length=1).split(0.5, 0.5)[0].batches(1)) == 1
 
 
 def test_chunks_of_members_are_decoded_once_an_epoch_of_their_own() -> None:
@@ -193,37 +186,33 @@ def test_mixtures_of_and_in_other_datasets() -> None:
     assert_array_equal(x[:, 0, 0] >= 100, label == 1)
     x, label = ooc.zip(images, labels).map(lambda x, y: (x + 1, y)).batches(9).batch(0)
     assert label.tolist().count(1) == 6
-    crops = images.patches((2, 3), per_row=4).batches(12, shuffle=True)
-    assert isinstance(crops.dataset, Mix)
-    assert len(crops) == 4 * 60 // 12
-    assert (crops.batch(3)[:, 0, 0] >= 100).sum() == 8
-    both = ooc.mix({ooc.zip(one, one): 1, ooc.zip(two, two): 2}).patches((2, 3), per_row=4)
-    x, y = both.batches(12, shuffle=True).batch(3)
-    assert (x[:, 0, 0] >= 100).sum() == (y[:, 0, 0] >= 100).sum() == 8
-    with pytest.raises(ArgumentError, match="from a mixture before it is zipped"):
-        ooc.zip(images, images).patches((2, 3), per_row=4)
+    crops = ooc.mix([(part.patches((2, 3), per_row=4), n) for part, n in ((one, 1), (two, 2))])
+    assert (crops.batches(12, shuffle=True).batch(3)[:, 0, 0] >= 100).sum() == 8
+    for whole in (images, ooc.zip(images, images)):
+        with pytest.raises(ArgumentError, match="before they are mixed"):
+            whole.patches((2, 3), per_row=4)
     # A function for one member, and one for all.
     own = ooc.mix({one.map(lambda x: x + 7): 1, two: 1}).map(lambda x: x + 1).batches(10)
     assert own.batch(0)[:, 0, 0].tolist().count(8) == 5
 
 
-def test_a_split_of_a_mixture_splits_each_member() -> None:
+def test_members_are_split_and_selected_before_they_are_mixed() -> None:
     one, two = numbers(100, 40)
     mixed = ooc.mix({one: 1, two: 1})
-    train, val = mixed.split(0.8, 0.2)
-    assert [len(part) for part in train.parts] == [80, 32]
-    assert [len(part) for part in val.parts] == [20, 8]
-    assert [len(part) for part in mixed.map(np.sqrt).split(0.5, 0.5)] == [70, 70]
-    filtered = mixed.filter(np.arange(140) % 2 == 0)
-    assert [len(part) for part in filtered.parts] == [50, 20]
-    assert isinstance(filtered, Mix)
     assert_array_equal(mixed.take([0, 139, 100]), [0, 1039, 1000])
-    with pytest.raises(EmptyError, match="of member 1 none is left"):
-        ooc.mix([(one, 1), (two, 1), (one, 1)])[np.r_[0:50, 150:200]]
-    with pytest.raises(ArgumentError, match="in ascending order"):
-        mixed[::-1]
-    with pytest.raises(ArgumentError, match="before it is zipped or enumerated"):
-        mixed.enumerate().split(0.5, 0.5)
+    rows = np.arange(140)
+    for select in (lambda whole: whole[::-1], lambda whole: whole.filter(rows % 2 == 0)):
+        with pytest.raises(ArgumentError, match="Select, split or cut the members, then mix"):
+            select(mixed)
+    for whole in (mixed, mixed.map(np.sqrt), mixed.enumerate()):
+        for split in (
+            lambda whole: whole.split(100, 40),  # which are the members
+            lambda whole: whole.split(0.5, 0.5, by=rows),
+            lambda whole: whole.split_at(100, coordinate=rows),
+            lambda whole: whole.folds(2),
+        ):
+            with pytest.raises(ArgumentError, match="Split the members, then mix their parts"):
+                split(whole)
 
 
 ONE_HOT = np.eye(3, dtype=np.float32)[np.arange(30) % 3]
@@ -262,15 +251,6 @@ def test_one_hot_labels_are_answered_with_their_classes(labels: Any) -> None:
 def test_invalid_mixtures(members: Any, message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         ooc.mix(members)
-
-
-def test_members_of_one_array_are_split_before_they_are_mixed() -> None:
-    frames = ooc.open(np.arange(100))
-    for members in ((frames[:60], frames[40:]), (frames.windows(4)[:50], frames[49:].windows(4))):
-        mixed = ooc.mix([(part, 1) for part in members])
-        for one in (mixed, mixed.map(np.sqrt) if mixed.spec.shape == () else mixed):
-            with pytest.raises(ArgumentError, match="share no row with another part"):
-                one.split(0.5, 0.5)
 
 
 def test_members_of_very_different_size() -> None:
@@ -452,11 +432,11 @@ def test_a_user_defined_order_of_members_and_draws() -> None:
     assert drawn.batch(0).tolist() == [29, 29, 28, 28, 27]
 
 
-class Backwards:
+class Backwards(ooc.Order):
     """An order defined by a user."""
 
-    def positions(self, count: int, start: int, stop: int, *, seed: int, epoch: int) -> np.ndarray:
-        return np.arange(count)[::-1][start:stop]
+    def epoch_order(self, count: int, seed: int, epoch: int) -> ooc.EpochOrder:
+        return ooc.EpochOrder(np.array([0, count]), lambda places: count - 1 - places)
 
 
 # --- in fit

@@ -259,7 +259,7 @@ def test_datasets_are_given_one_by_one_or_in_a_list() -> None:
         (A, "must get datasets"),
         ([ooc.open(A), ooc.open(B), ooc.open(A.astype("f8"))], r"dataset 2 has .* float64"),
         ([ooc.open(A), ooc.open(A)[:, 0]], r"dataset 1 has \(8,\) float32"),
-        ([ooc.open(A), ooc.zip(ooc.open(A))], r"dataset 1 has \(\(6, 8\) float32\)"),
+        ([ooc.open(A), ooc.zip(ooc.open(A))], r"dataset 1 has \(\(6, 8\) float32,\)"),
         ([ooc.zip({"x": ooc.open(A)}), ooc.zip({"y": ooc.open(A)})], "dataset 1 has {'y'"),
         ([ooc.mix([(ooc.open(A), 1)]), ooc.open(A)], "no mixtures; dataset 0 is one"),
     ],

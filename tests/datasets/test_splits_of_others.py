@@ -46,14 +46,10 @@ def test_datasets_one_after_another(make: Callable[[ooc.View], Dataset]) -> None
         check_apart(parts)
 
 
-def test_the_same_rows_twice_and_mixtures_are_refused() -> None:
-    view, other = ooc.open(ARRAY), ooc.open(ARRAY.copy())
+def test_the_same_rows_twice_are_refused() -> None:
+    view = ooc.open(ARRAY)
     with pytest.raises(ArgumentError, match="share no row with another part"):
         ooc.concat([view, view]).split(0.5, 0.5, by=np.arange(2 * ROWS))
-    mixture = ooc.mix({view: 1, other: 1})
-    assert len(mixture.split(0.5, 0.5)) == 2
-    with pytest.raises(ArgumentError, match="`by` must be given to each member"):
-        mixture.split(0.5, 0.5, by=np.arange(2 * ROWS))
 
 
 def test_filtered_and_numbered_elements() -> None:

@@ -19,7 +19,7 @@ from numpy.testing import assert_array_equal
 from recording import RecordingSource
 
 import oocdata as ooc
-from oocdata.datasets.stacked import Stacked
+from oocdata.datasets.stack import Stacked
 from oocdata.datasets.view import View
 from oocdata.describe import as_json, fingerprint, from_json
 from oocdata.engines.axis_views import AxisView

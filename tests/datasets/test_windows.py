@@ -16,7 +16,7 @@ from window_oracle import counted_out
 import oocdata as ooc
 from oocdata.blocks import Blocks, BlockTable
 from oocdata.datasets.dataset import Draw
-from oocdata.datasets.episodes import given_episodes, part_episodes
+from oocdata.datasets.episodes import episodes_of, part_episodes
 from oocdata.datasets.request import Request
 from oocdata.errors import ArgumentError, EmptyError, PositionError
 from oocdata.testing import sample_array
@@ -180,7 +180,7 @@ def test_episodes_are_not_the_users_array():
 
 @pytest.mark.parametrize("lengths", [[2, 1], np.array([2, 1], np.uint64)])
 def test_runs(lengths: Any):
-    runs = given_episodes(lengths, 3)
+    runs = episodes_of(ooc.open(np.arange(3)), lengths)
     assert (runs.starts.tolist(), runs.lengths.tolist()) == ([0, 2], [2, 1])
 
 

@@ -244,7 +244,7 @@ SHORT = "must keep the 4 elements"
         (lambda x: x.astype("f8"), True, r"\(4, 6\) float32; .* returned \(4, 6\) float64"),
         (lambda x: x[:, 0], True, r"returned \(6,\) float32\. Give all results one shape"),
         (lambda x: (x, x), True, r"returned \(\(4, 6\) float32, \(4, 6\) float32\)"),
-        (lambda x: (x,), True, r"returned \(\(4, 6\) float32\)"),
+        (lambda x: (x,), True, r"returned \(\(4, 6\) float32,\)"),
         (lambda x: {"a": x}, True, r"returned {'a': \(4, 6\) float32}"),
         (lambda x: x[: 1 + int(x[0, 0]) // 24 % 2], False, "one shape"),
         (lambda x: x if x[0, 0] else (x, x), False, "one shape|one structure"),
@@ -428,12 +428,6 @@ def test_a_view_is_no_mask():
         with pytest.raises(ArgumentError, match=r"np\.asarray\(labels\) == 3"):
             view[mask]
     assert len(view[np.asarray(labels) == 3]) == 1
-
-
-def test_skip_names_a_slice():
-    pairs = ooc.zip(ooc.open(ARRAY), ooc.open(LABELS))
-    with pytest.raises(AttributeError, match=r"no method `skip`.*dataset\[count:\]"):
-        pairs.skip(3)
 
 
 def test_zip_of_one_tuple():

@@ -216,15 +216,13 @@ class At:
 
 
 @dataclass(frozen=True)
-class Backwards:
+class Backwards(ooc.Order):
     """A user-defined order."""
 
     start: int = 0
 
-    def positions(
-        self, count: int, start: int, stop: int, *, seed: int, epoch: int
-    ) -> NDArray[np.int64]:
-        return count - 1 - np.arange(start, stop)
+    def epoch_order(self, count: int, seed: int, epoch: int) -> ooc.EpochOrder:
+        return ooc.EpochOrder(np.array([0, count]), lambda places: count - 1 - places)
 
 
 @dataclass(frozen=True)

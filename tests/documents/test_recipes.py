@@ -198,6 +198,7 @@ def shapes_of(batch: Any) -> list[tuple[int, ...]]:
     return [batch.shape]
 
 
+@pytest.mark.filterwarnings("ignore::oocdata.errors.MissingPartnerWarning")
 @pytest.mark.parametrize("page", WRITERS)
 def test_a_page_runs_on_its_layout(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -449,11 +449,9 @@ def test_parts_are_blocked_one_by_one(tmp_path: Path) -> None:
     assert_array_equal(view.take([31, 2, 12]), array[[31, 2, 12]])
 
 
-@pytest.mark.parametrize("groups", [1, 3, 40])
 def test_small_rows_of_many_files_are_read_as_one(
-    tmp_path: Path, lengths_read: list[int], monkeypatch: pytest.MonkeyPatch, groups: int
+    tmp_path: Path, lengths_read: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of files that are opened together, and of those put one after the other."""
     reads: list[int] = []
     read = Chunked.read
 
@@ -474,19 +472,17 @@ def test_small_rows_of_many_files_are_read_as_one(
     paths = [str(tmp_path / f"{number}.npy") for number in range(40)]
     for path, part in zip(paths, np.split(array, 40), strict=True):
         np.save(path, part)
-    opened = [ooc.open(list(group)) for group in np.array_split(paths, groups)]
-    view: Any = opened[0] if groups == 1 else ooc.concat(opened)
+    view = ooc.open(paths)
     for dataset in (view, pickle.loads(pickle.dumps(view))):
         rows = np.random.default_rng(0).permutation(2000)
         assert_array_equal(dataset.take(rows), array[rows])
     assert reads == [2000, 2000]  # one read whatever the number of files
     assert made == [40, 40]  # blocks, one a file
     assert sum(lengths_read) == array.nbytes
-    if groups == 1:
-        windows = view.windows(3, episodes=[2000])  # which cross the files
-        starts = np.arange(0, 1998, 7)
-        taken = windows.take(starts)
-        assert_array_equal(taken, array[starts[:, None] + np.arange(3)])
+    windows = view.windows(3, episodes=[2000])  # which cross the files
+    starts = np.arange(0, 1998, 7)
+    taken = windows.take(starts)
+    assert_array_equal(taken, array[starts[:, None] + np.arange(3)])
     os.utime(paths[3], (1, 1))
     assert_array_equal(view.take(rows[rows < 150]), array[rows[rows < 150]])
     with pytest.raises(SourceError) as caught:

@@ -210,9 +210,8 @@ def test_arrays_opened_twice_and_pickled_ones_share_chunks() -> None:
 
 
 @pytest.mark.parametrize("widths", [(6, 6), (3, 2)], ids=["whole rows", "cut rows"])
-@pytest.mark.parametrize("together", [True, False], ids=["open", "concat"])
 def test_chunks_of_different_shapes_are_searched_at_once(
-    widths: tuple[int, int], together: bool, monkeypatch: pytest.MonkeyPatch
+    widths: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As h5py chooses them: the lengths of 40 files differ little, those of chunks by half."""
     reads: list[int] = []
@@ -227,13 +226,9 @@ def test_chunks_of_different_shapes_are_searched_at_once(
     parts = np.split(array, 40)
     shapes = [([8, 30, 29, 30, 27][number % 5], widths[number % 2]) for number in range(40)]
     readers = [CountingReader(part, shape) for part, shape in zip(parts, shapes, strict=True)]
-    sources = tuple(blocked(Chunked(reader), (0,)) for reader in readers)
     rows = np.arange(50, 2340, 59)
-    if together:
-        whole = Concat(tuple(Chunked(reader) for reader in readers), 0)
-        view = View.of(blocked(whole, (0,))).windows(3, episodes=[60] * 40)
-    else:
-        view = ooc.concat([View.of(source).windows(3) for source in sources])
+    whole = Concat(tuple(Chunked(reader) for reader in readers), 0)
+    view = View.of(blocked(whole, (0,))).windows(3, episodes=[60] * 40)
     numbers = rows - rows // 60 * 2
     starts = numbers // 58 * 60 + numbers % 58
     for _ in range(2):

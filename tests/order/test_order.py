@@ -13,9 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocdata.blocks import Blocks
+from oocdata.blocks import Blocks, BlockTable
 from oocdata.errors import ArgumentError
 from oocdata.order import BlockShuffle, Order, Sequential, Shuffle
+from oocdata.order.bucketed import Bucketed
+from oocdata.order.mixture import Mixture
+from oocdata.order.weighted import Weighted
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -28,6 +31,7 @@ ORDERS: list[Any] = [
     pytest.param(BlockShuffle(1, 1), id="block-of-one"),
 ]
 RANDOM = ORDERS[1:]
+BUCKETS = BlockTable.of_ids(np.array([1, 0, 1, 0, 0, 1, 1]))
 
 
 def epoch_of(order: Order, count: int, seed: int = 7, epoch: int = 0) -> np.ndarray:
@@ -150,3 +154,15 @@ def test_wrong_arguments_of_empty_ranges(order: Order) -> None:
 def test_orders_never_change(order: Order, count: int, expected: list[int]) -> None:
     start = count // 2
     assert order.positions(count, start, start + 6, seed=-5, epoch=3).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("order", "count", "expected"),
+    [
+        (Bucketed(BUCKETS, (Sequential(), Sequential()), 2, True), 7, [5, 6, 0, 2, 1, 3, 4]),
+        (Mixture((Sequential(), Sequential()), (70, 10), (7, 3), 6), 80, [0, 70, 1, 2, 3, 71]),
+        (Weighted.of(Sequential(), np.array([1.0, 0.0, 3.0, 4.0])), 4, [0, 2, 3, 3]),
+    ],
+)
+def test_orders_of_orders_never_change(order: Order, count: int, expected: list[int]) -> None:
+    assert order.positions(count, 0, len(expected), seed=7, epoch=0).tolist() == expected

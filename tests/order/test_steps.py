@@ -17,7 +17,7 @@ from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
 from oocdata.blocks import Blocks, BlockTable
-from oocdata.order import BlockShuffle, Order, Sequential, Shuffle
+from oocdata.order import BlockShuffle, EpochOrder, Order, Sequential, Shuffle
 from oocdata.order.mixing import batch_entropy
 from oocdata.order.steps import Steps
 
@@ -136,7 +136,7 @@ def test_ranks_read_different_positions_of_a_short_epoch() -> None:
     assert [part.number for part in parts] == [1] * 4
 
 
-class Meeting:
+class Meeting(Order):
     """An order that counts calls, and waits for a second thread to make the same call."""
 
     def __init__(self) -> None:
@@ -144,14 +144,15 @@ class Meeting:
         self.began = threading.Event()
         self.met = threading.Barrier(2)
 
-    def positions(
-        self, count: int, start: int, stop: int, *, seed: int, epoch: int
-    ) -> NDArray[np.int64]:
+    def epoch_order(self, count: int, seed: int, epoch: int) -> EpochOrder:
+        return EpochOrder(np.array([0, count]), self.at)
+
+    def at(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         self.calls += 1
         self.began.set()
         with suppress(threading.BrokenBarrierError):  # no other thread came
             self.met.wait(0.5)
-        return np.arange(start, stop)
+        return places
 
 
 def test_positions_are_computed_once_for_all_threads() -> None:

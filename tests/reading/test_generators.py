@@ -282,7 +282,7 @@ def test_python_numbers_take_the_dtype_of_the_spec() -> None:
         (np.zeros(3), r"\(2,\) float32; it yielded \(3,\) float64"),
         (np.zeros(2), r"it yielded \(2,\) float64"),
         (np.zeros((2, 1), "f4"), r"it yielded \(2, 1\) float32"),
-        ((np.zeros(2, "f4"),), r"it yielded \(\(2,\) float32\)"),
+        ((np.zeros(2, "f4"),), r"it yielded \(\(2,\) float32,\)"),
         ({"a": np.zeros(2, "f4")}, r"it yielded \{'a': \(2,\) float32\}"),
         (None, "one made object"),
     ],

@@ -15,7 +15,6 @@ from oocdata.errors import ArgumentError
 from oocdata.loader import Loader
 from oocdata.memory import cache_share
 from oocdata.order import Sequential
-from oocdata.order.order import order_with_lanes
 
 Clock = Callable[[], float]
 Measure = Callable[[float, int], float]
@@ -55,11 +54,11 @@ def steps_of_a_period(loader: Loader) -> int:
     >>> steps_of_a_period(ooc.open(np.zeros((1000, 3))).batches(8, shuffle=True))
     15
     """
-    order, dataset = order_with_lanes(loader.order), loader.dataset
+    order, dataset = loader.order, loader.dataset
     elements = 0
-    if loader.chunked and order is not None:
+    if loader.chunked and order.lanes is not None:
         elements = order.elements_mixed(len(dataset))
-    elif loader.chunked and not isinstance(loader.order, Sequential):
+    elif loader.chunked and not isinstance(order, Sequential):
         decoded = sum(prod(source.shape) * source.dtype.itemsize for source in dataset.sources())
         if decoded <= cache_share():  # the first reads of an epoch decode all chunks
             elements = len(dataset)
