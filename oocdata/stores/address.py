@@ -32,7 +32,7 @@ _LISTINGS = 32
 
 _RETRIES, _FIRST_PAUSE, _LONGEST_PAUSE = 8, 0.1, 5.0
 """Retries of a request, and seconds before one: drawn at random between the first pause and three
-times the pause before it. A server that refuses connections is an error after about 9 seconds."""
+times the pause before it. A server that refuses connections is an error after 10 to 20 seconds."""
 
 _SILENCE, _WRITE_SILENCE = 20.0, 300.0
 """Seconds without a byte after which a request is made again; one that writes sends all its bytes
