@@ -86,9 +86,8 @@ def open_group(tree: Tree, key: str, attributes: Mapping[str, Any], axis: Any) -
     with error_location(tree.path, key):
         if kind in _NULLABLE:
             raise UnknownFormatError(
-                f"`key` must name one array; this {kind} group holds values and a mask of those "
-                "that are missing. Open both, and choose the rows that are there: "
-                f"ooc.open(path, '{key}/values')[~np.asarray(ooc.open(path, '{key}/mask'))]."
+                f"`key` must name one array; this {kind} group holds two, '{key}/values' and "
+                f"'{key}/mask' of the values that are missing. Open both."
             )
         if kind == "csc_matrix":
             raise UnknownFormatError(

@@ -291,13 +291,9 @@ class Tree:
 
     def _no_match(self, pattern: str, groups: Sequence[str]) -> MissingKeyError:
         """Return the error for a pattern that matches groups only, or nothing."""
-        if groups:
-            below = [f"{pattern.rstrip('/')}/{name}" for name in sorted(self.below(groups[0]))]
-            return MissingKeyError(
-                f"`key` must match datasets; {pattern!r} matches {len(groups)} groups, the first "
-                f"{groups[0]!r}. Name what lies in them: {quoted(below)}."
-            )
+        start, names = f"{pattern.rstrip('/')}/", self.below(groups[0]) if groups else []
+        holds = quoted([start + name for name in sorted(names)] or self.names())
         return MissingKeyError(
-            f"`key` must match datasets; {pattern!r} matches none. The file holds: "
-            f"{quoted(self.names())}."
+            f"`key` must match datasets; {pattern!r} matches {len(groups)} groups, and no dataset. "
+            f"The file holds: {holds}."
         )

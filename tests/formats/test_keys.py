@@ -282,9 +282,9 @@ def test_names_that_are_none(path: Path) -> None:
 
 
 def test_a_pattern_that_matches_nothing(path: Path) -> None:
-    with pytest.raises(MissingKeyError, match=r"'data/demo_\*/obs/w' matches none.*demo_\*/obs/u'"):
+    with pytest.raises(MissingKeyError, match=r"demo_\*/obs/w' matches 0 groups.*demo_\*/obs/u'"):
         ooc.open(path, "data/demo_*/obs/w")
-    with pytest.raises(MissingKeyError, match=r"matches none\. .*data/demo_"):
+    with pytest.raises(MissingKeyError, match=r"matches 0 groups.*data/demo_"):
         ooc.open(path, "data/dem_*/obs/u")
     with pytest.raises(MissingKeyError, match=r"matches 12 groups.*'data/demo_\*/obs/u'"):
         ooc.open(path, "data/demo_*/obs")
@@ -349,7 +349,7 @@ def test_links_count_once_and_lead_nowhere_else(tmp_path: Path) -> None:
     assert_array_equal(np.asarray(view), np.concatenate([WHOLE, PARTS[0]]))
     with h5py.File(path, "a") as file:
         file["away"] = h5py.ExternalLink(other.name, "/")
-    with pytest.raises(MissingKeyError, match="matches none"):
+    with pytest.raises(MissingKeyError, match="matches 0 groups"):
         ooc.open(path, "away/data/*/obs/u", external=True)
 
 

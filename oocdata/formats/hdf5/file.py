@@ -7,7 +7,6 @@ without locking that the user has open with locking in the same process.
 
 from __future__ import annotations
 
-import errno
 import gc
 import importlib
 import os
@@ -239,8 +238,6 @@ def _open_error(error: OSError) -> SourceError:
             "writer; if it was killed, h5clear -s. If the file system knows no locks, set "
             "HDF5_USE_FILE_LOCKING=FALSE."
         )
-    if error.errno == errno.EMFILE:
-        return SourceError("the process must be allowed to open one more file (ulimit -n).")
     if "truncated file" in message:
         return TruncatedFileError(
             f"the file must be as long as its superblock says; HDF5 says: {message}. It was cut "
