@@ -107,10 +107,6 @@ def _format_at(url: str) -> Format:
     with open_stream(name) as (file, version):
         head = file.read(64)
         array_format = _array_format(file, head, url, version.nbytes)
-    if array_format == "zarr":
-        raise UnknownFormatError(
-            f"{_RULE_URL}; got a zipped Zarr. Unpack it there, or copy it to a disk.", path=url
-        )
     if array_format is None:
         _refuse_foreign(url, head)
         raise UnknownFormatError(
@@ -127,14 +123,15 @@ def _array_format(file: IO[bytes], head: bytes, path: str, nbytes: int) -> Forma
         return "npy"
     if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         names = _archive_names(file)
+        if not names or any(name.endswith(".npy") for name in names):
+            return "npz"
+        what = "an archive without .npy. Unpack it, and open its files by a glob."
         if any(os.path.basename(name) in _ZARR_METADATA for name in names):
-            return "zarr"
-        if names and not any(name.endswith(".npy") for name in names):
-            raise UnknownFormatError(
-                f"{_RULE}; got an archive without .npy. Unpack it, and open its files by a glob.",
-                path=path,
+            what = (
+                "a zipped Zarr. Unpack it, or pass its array: zarr.open_array(ZipStore(path), "
+                "path=key)."
             )
-        return "npz"
+        raise UnknownFormatError(f"{_RULE}; got {what}", path=path)
     # File Format Specification, II.A: HDF5 starts at byte 0, or after a user block of 512·2ⁿ bytes.
     offset = 0
     while offset < nbytes:

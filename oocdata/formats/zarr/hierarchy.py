@@ -1,4 +1,4 @@
-"""Find and open the arrays of a Zarr hierarchy in a folder, in an archive, or at a URL."""
+"""Find and open the arrays of a Zarr hierarchy in a folder, or at a URL."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from oocdata.formats.tree import Array, Tree
 from oocdata.formats.zarr.attributes import level_names
 from oocdata.formats.zarr.metadata import ArrayMetadata, load_json, parse_array, unreadable
 from oocdata.formats.zarr.opening import open_array
-from oocdata.formats.zarr.store import Archive, Folder, join, store_of
+from oocdata.formats.zarr.store import Folder, join, store_of
 
 if TYPE_CHECKING:
     import zarr
@@ -38,26 +38,18 @@ class ZarrTree(Tree):
     def names(self) -> list[str]:
         """Return the keys of the arrays, e.g. ``["a", "b/c"]``; ``[""]`` if there is only one.
 
-        Folders and archives are walked; at a URL the group's consolidated metadata is read.
+        A folder is walked; at a URL the group's consolidated metadata is read.
         """
         root = self._found("")
         if isinstance(root, _Node):
             return [""]
-        if isinstance(self.store, Archive):
-            files = [name.rpartition("/") for name in self.store.names]
-            folders = {folder for folder, _, name in files if name in ("zarr.json", ".zarray")}
-            nodes = ((folder, self._node(folder)) for folder in folders)
-            arrays: Iterator[str] = (
-                folder for folder, node in nodes if node is not None and node.is_array
-            )
-        elif root is None:
+        if root is None:
             raise UnknownFormatError(
                 "a Zarr hierarchy must hold zarr.json, .zarray or .zgroup; there is none of them.",
                 path=self.path,
             )
-        else:
-            is_folder = isinstance(self.store, Folder)
-            arrays = self._walk("", set()) if is_folder else self._listed()
+        is_folder = isinstance(self.store, Folder)
+        arrays = self._walk("", set()) if is_folder else self._listed()
         return merge_groups(arrays, self.attributes)
 
     def below(self, group: str) -> list[str]:

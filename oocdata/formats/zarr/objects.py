@@ -77,7 +77,7 @@ class Objects:
         if not self.store.listable or self.count > _MOST_SURVEYED:
             return
         stored_bytes = 0
-        indexed = self.metadata.codecs.shard_index is not None and self.store.reads_parts
+        indexed = self.metadata.codecs.shard_index is not None
         refused: list[Ints] = []
         for number, place in enumerate(np.ndindex(*self.grid)):
             found = self.store.status(self.name(place))

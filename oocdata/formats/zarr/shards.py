@@ -75,7 +75,7 @@ class ShardReader(ZarrReader):
                 file = shard.file if isinstance(shard.file, str) else shard.file.opened()
             except FAILURES as error:
                 self._failed(places, at, error)
-            found.append((file, shard.first + offset, nbytes))
+            found.append((file, offset, nbytes))
         return found
 
     def _shard(self, number: int) -> _Shard | None:
@@ -97,9 +97,9 @@ class ShardReader(ZarrReader):
         stored = store.read(name, *index.part)
         if stored is None:
             return None
-        file, first, nbytes = found or (name, 0, sys.maxsize)
+        nbytes = sys.maxsize if found is None else found.version.nbytes
         try:
-            return _Shard(file, first, index.addresses(stored, nbytes))
+            return _Shard(found or name, index.addresses(stored, nbytes))
         except ValueError as error:
             raise ValueError(f"the index of a shard can't be read: {error}") from error
 
@@ -111,9 +111,7 @@ class ShardReader(ZarrReader):
 
 class _Shard(NamedTuple):
     file: OpenFile | str
-    """Its name, if it is not in a file or is compressed there."""
-    first: int
-    """Offset of the shard in the file."""
+    """Its name, if it is not in a file."""
     addresses: Ints
 
 
