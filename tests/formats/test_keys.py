@@ -249,22 +249,13 @@ def test_rows_of_named_parts(path: Path) -> None:
 
 
 def test_names_kept_in_the_file(tmp_path: Path) -> None:
-    path = write(tmp_path, "gzip")
-    train = ooc.open(path, PATTERN).named(ooc.read_names(path, "mask/train"))
-    assert_array_equal(np.asarray(train), np.concatenate([PARTS[3], PARTS[10]]))
+    path, file_of_names = write(tmp_path, "gzip"), tmp_path / "n.npz"
     with h5py.File(path, "a") as file:
-        file["mask/vlen"] = ["demo_ä", "b"]
-        file["mask/two"] = np.array([[b"a"]])
-    assert ooc.read_names(path, "/mask/vlen") == ["demo_ä", "b"]
-    for key in ("mask/two", "data/demo_3/obs/u"):
-        with pytest.raises(UnsupportedDtypeError, match="texts along one axis"):
-            ooc.read_names(path, key)
-    with pytest.raises(MissingKeyError, match="mask/non"):
-        ooc.read_names(path, "mask/non")
-    np.savez(tmp_path / "n.npz", names=np.array(["a", "b"]))
-    assert ooc.read_names(tmp_path / "n.npz", "names") == ["a", "b"]
-    with pytest.raises(MissingKeyError, match="It holds: 'names'"):
-        ooc.read_names(tmp_path / "n.npz", "nam")
+        file["mask/vlen"] = ["demo_3", "demo_10"]
+    np.savez(file_of_names, train=np.array(["demo_3", "demo_10"]))
+    for target, key in ((path, "mask/train"), (path, "mask/vlen"), (file_of_names, "train")):
+        train = ooc.open(path, PATTERN).named(np.asarray(ooc.open(target, key)))
+        assert_array_equal(np.asarray(train), np.concatenate([PARTS[3], PARTS[10]]))
 
 
 def test_names_that_are_none(path: Path) -> None:
