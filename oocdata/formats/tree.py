@@ -14,7 +14,6 @@ from math import prod
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from oocdata.engines.axes import axis_numbers
 from oocdata.engines.dtypes import is_small_float
@@ -139,13 +138,6 @@ class Tree:
         """
         name = absolute_name(name)
         return self._known.get(name) or (Group({}) if name in self._children else None)
-
-    def first_field(self, name: str) -> NDArray[Any] | None:
-        """Return the first field of structured rows in HDF5; None if it has no texts.
-
-        AnnData before 0.7 stored a table as such rows, with its index first.
-        """
-        return None
 
     def is_group(self, name: str) -> bool:
         """Return whether there is a group at a name, also one that is one array."""
