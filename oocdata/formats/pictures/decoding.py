@@ -117,8 +117,6 @@ def decode_converted(data: bytes, options: Pictures, room: Room) -> NDArray[Any]
     kind, library = format_of_bytes(data), _pillow()
     try:
         with library.open(BytesIO(data)) as image:
-            if options.reduced and options.size is not None:
-                image.draft(None, (2 * options.size[1], 2 * options.size[0]))
             mode = _mode(image, options)
             with room(len(data) + _scratch_bytes(image, mode, options)):
                 if kind == "TIFF":
@@ -172,8 +170,6 @@ def _mode(image: Any, options: Pictures) -> str:
             "a picture must have 8 bits a colour, or be grey, to be resized or converted by "
             "Pillow; this one has more. Open such files without `pictures`, as they are stored."
         )
-    if options.indices and stored == "P":
-        return "P"
     if options.channels is None or deep:
         return natural
     return {1: "L", 3: "RGB", 4: "RGBA"}[options.channels]

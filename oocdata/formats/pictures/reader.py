@@ -206,8 +206,8 @@ def _room(most: int, nbytes: int) -> Iterator[None]:
     if nbytes > most:
         raise SourceError(
             f"decoding a picture must take at most {most} bytes, a quarter of the memory for "
-            f"reading; this one takes {nbytes}. Give more: ooc.set_memory({4 * nbytes}); or, of a "
-            "large JPEG, ooc.Pictures(size=…, reduced=True)."
+            f"reading; this one takes {nbytes}. Give more: "
+            f"ooc.set_memory({4 * nbytes})."
         )
     with scratch(nbytes):
         try:
