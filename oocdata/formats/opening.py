@@ -96,7 +96,7 @@ def _open_any(target: Any, options: Options) -> Source:
         target = local_path(os.fsdecode(target))
         target = files_matching(target) or target
     if isinstance(target, list | tuple):
-        files = _picture_files(target, damaged=options.pictures is not None)
+        files = _picture_files(target)
         if files:
             return _rows(_open_pictures(files, options), options)
         return _open_parts(target, options)
@@ -166,24 +166,16 @@ def local_path(path: str) -> str:
     return os.path.expanduser(path)
 
 
-def _picture_files(parts: Sequence[Any], *, damaged: bool) -> list[str]:
-    """Return the files that paths and globs name if they are pictures, else an empty list.
-
-    Only the first file is inspected. With `damaged`, a file of unknown format counts as a picture.
-    """
+def _picture_files(parts: Sequence[Any]) -> list[str]:
+    """Return the files that paths and globs name if the first is a picture, else an empty list."""
     if not all(isinstance(part, str | os.PathLike) for part in parts):
         return []
     paths = (local_path(os.fspath(part)) for part in parts)
     files = [file for path in paths for file in (files_matching(path) or [path])]
     if not files or not os.path.isfile(files[0]):
         return []
-    if not damaged:
-        with open(files[0], "rb") as first:
-            return files if picture_format(first.read(16)) else []
-    try:
-        return files if format_of(files[0]) == "picture" else []
-    except UnknownFormatError:
-        return files
+    with open(files[0], "rb") as first:
+        return files if picture_format(first.read(16)) else []
 
 
 def _open_pictures(files: list[str], options: Options) -> Source:

@@ -41,7 +41,6 @@ FILTERS = {
     4: "szip",
     5: "nbit",
     6: "scaleoffset",
-    305: "lzo",
     307: "bzip2",
     32000: "lzf",
     32001: "blosc",
