@@ -108,7 +108,7 @@ def test_a_missing_chunk_is_found_at_open(stored: tuple[str, Path]) -> None:
     path, chunk = stored
     chunk.unlink()
     with pytest.raises(
-        MissingChunkError, match=r'1 of the array.s chunks.*7.*missing="fill"'
+        MissingChunkError, match=r'1 are not, the first object.*7.*missing="fill"'
     ) as got:
         open_source(path)
     assert got.value.path == path
@@ -241,32 +241,32 @@ def test_a_chunk_cut_short(stored: tuple[str, Path]) -> None:
         read(source)
     assert (got.value.path, got.value.rows) == (path, (4, 5, 6, 7))
     assert_array_equal(read(source, 0, 19), ARRAY[[0, 19]])
-    with pytest.raises(DamagedChunkError, match=r"every chunk must decode|must hold") as got:
+    with pytest.raises(DamagedChunkError, match="every chunk must decode") as got:
         read(open_source(path))
     assert (got.value.path, got.value.rows) == (path, (4, 5, 6, 7))
 
 
-def test_an_empty_chunk_is_found_at_open(stored: tuple[str, Path]) -> None:
-    path, chunk = stored
-    chunk.write_bytes(b"")
-    for missing in ("error", "fill"):
-        with pytest.raises(DamagedChunkError, match=r"must hold .* bytes?.*got 0") as got:
-            open_source(path, missing=missing)
-        assert got.value.rows == (4, 5, 6, 7)
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_empty_chunk(tmp_path: Path, kind: str) -> None:
+    options, name = KINDS[kind]
+    write(tmp_path / "a", **options)
+    (tmp_path / "a" / name).write_bytes(b"")
+    with pytest.raises(DamagedChunkError) as got:
+        read(open_source(str(tmp_path / "a"), missing="fill"))
+    assert got.value.rows == (4, 5, 6, 7)
 
 
 @pytest.mark.parametrize("kind", ["v2 raw", "v3 raw", "v3 crc32c"])
 @pytest.mark.parametrize("change", [-4, 4])
-def test_the_size_of_uncompressed_chunks_is_checked_at_open(
-    tmp_path: Path, kind: str, change: int
-) -> None:
+def test_an_uncompressed_chunk_of_another_size(tmp_path: Path, kind: str, change: int) -> None:
     options, name = KINDS[kind]
     write(tmp_path / "a", **options)
     chunk = tmp_path / "a" / name
     content = chunk.read_bytes()
     chunk.write_bytes((content + bytes(4))[: len(content) + change])
-    with pytest.raises(DamagedChunkError, match=rf"{name}' must hold {len(content)} bytes"):
-        open_source(str(tmp_path / "a"))
+    with pytest.raises(DamagedChunkError, match="every chunk must decode") as got:
+        read(open_source(str(tmp_path / "a")))
+    assert got.value.rows == (4, 5, 6, 7)
 
 
 @pytest.mark.parametrize("kind", ["v2", "v2 zlib", "v2 blosc", "v2 lzma", "v3", "v3 gzip"])
@@ -352,12 +352,8 @@ def shards(request: pytest.FixtureRequest, tmp_path: Path) -> functools.partial[
 
 
 def test_a_chunk_missing_within_a_shard(shards: functools.partial[Any]) -> None:
-    if isinstance(shards.args[0], zarr.Array) and isinstance(shards.args[0].store, LoggingStore):
-        with pytest.raises(MissingChunkError) as got:  # not known to be cheap to ask at open
-            read(shards())
-    else:
-        with pytest.raises(MissingChunkError) as got:
-            shards()
+    with pytest.raises(MissingChunkError) as got:
+        read(shards())
     assert got.value.rows == (4, 5, 6, 7)
     with pytest.raises(MissingChunkError) as got:
         read(shards(axis=1))

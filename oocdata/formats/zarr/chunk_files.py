@@ -25,6 +25,7 @@ from oocdata.engines.many_files import read_files
 from oocdata.engines.runs import UnfinishedError
 from oocdata.engines.source import Storage
 from oocdata.engines.strided import Strided, contiguous_strides
+from oocdata.errors import DamagedChunkError
 from oocdata.formats.zarr.objects import ABSENT
 from oocdata.formats.zarr.readers import ZarrReader
 from oocdata.formats.zarr.store import Folder
@@ -65,7 +66,8 @@ class ChunkFiles(Strided):
         stored, chunk = metadata.stored_dtype, metadata.object_shape
         assert isinstance(version, FileVersion)
         strides = contiguous_strides(chunk, stored.itemsize)
-        self._shift = (prod(chunk) * stored.itemsize).bit_length()
+        self._chunk_bytes = prod(chunk) * stored.itemsize
+        self._shift = self._chunk_bytes.bit_length()
         numbers = _Numbers(chunk, metadata.grid, self._shift)
         super().__init__(
             OpenFile(version), stored, metadata.shape, strides, 0, described, numbers,
@@ -136,6 +138,14 @@ class ChunkFiles(Strided):
             self._reader.check_absent(np.array([place]), "one is not there")
             return None
         objects.expect(number, version_number(status))
+        if status.st_size != self._chunk_bytes:
+            raise DamagedChunkError(
+                f"a chunk that is not compressed must hold {self._chunk_bytes} bytes; "
+                f"{objects.name(place)!r} holds {status.st_size}. It was cut short, or its writer "
+                "is not done.",
+                **objects.where,
+                **objects.rows_of(place),
+            )
         file = OpenFile(FileVersion.of(path, status))
         if len(self._files) >= _MOST_FILES:
             self._files.clear()

@@ -73,8 +73,6 @@ class CodecChain:
     """Description for people; empty if nothing is encoded."""
     unknown: str
     """Names what can't be decoded; empty if all can."""
-    extra_bytes: int | None
-    """Bytes stored in addition to uncompressed elements; None if they are compressed."""
     compressors: tuple[str, ...] = ()
     """Steps of `decompress` for a chunk (in shards, an inner one), in the order of encoding."""
     axes: tuple[int, ...] = ()
@@ -116,7 +114,7 @@ def describe_v2(compressor: Any, filters: Any) -> CodecChain:
     codecs = [*(filters or []), *([compressor] if compressor is not None else [])]
     steps = [(str(codec["id"]), {k: v for k, v in codec.items() if k != "id"}) for codec in codecs]
     known, unknown = _decodable(steps, _CODECS_V2)
-    return CodecChain(_text(steps), unknown, None if steps else 0, known)
+    return CodecChain(_text(steps), unknown, known)
 
 
 def describe_v3(codecs: Any, shape: tuple[int, ...]) -> CodecChain:
@@ -156,7 +154,6 @@ def describe_v3(codecs: Any, shape: tuple[int, ...]) -> CodecChain:
     return CodecChain(
         _text(steps),
         unknown or ("" if place < len(names) else "its codecs"),
-        4 * names.count("crc32c") if set(names) <= {"bytes", "transpose", "crc32c"} else None,
         known,
         axes if is_moved else (),
         endian,
@@ -183,7 +180,7 @@ def _shards(options: dict[str, Any], shard: tuple[int, ...]) -> CodecChain:
     big = index_steps[0][1].get("endian", "little") == "big"
     nbytes = 16 * prod(grid) + 4 * (len(index_names) - 1)
     index = ShardIndex(grid, place == "end", ">u8" if big else "<u8", nbytes)
-    return replace(inner, unknown=unknown, extra_bytes=None, chunk_shape=chunk, shard_index=index)
+    return replace(inner, unknown=unknown, chunk_shape=chunk, shard_index=index)
 
 
 def _decodable(steps: _Steps, known: dict[str, str]) -> tuple[tuple[str, ...], str]:

@@ -13,7 +13,6 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -100,18 +99,6 @@ class ArrayMetadata:
         return tuple(
             whole // step for whole, step in zip(self.object_shape, self.chunk_shape, strict=True)
         )
-
-    @property
-    def raw_bytes(self) -> int | None:
-        """Bytes of every stored object; None if compressed."""
-        extra = self.codecs.extra_bytes
-        return None if extra is None else prod(self.object_shape) * self.dtype.itemsize + extra
-
-    @property
-    def least_bytes(self) -> int:
-        """Least bytes of a stored object."""
-        index = self.codecs.shard_index
-        return self.raw_bytes or (1 if index is None else index.nbytes)
 
     def name(self, place: Sequence[int]) -> str:
         """Return the name of the stored object at a grid position."""
