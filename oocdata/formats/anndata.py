@@ -41,13 +41,7 @@ _REFUSED = ("csc_matrix", _H5SPARSE, *_NULLABLE)
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A group of a file, of any format.
-
-    Examples
-    --------
-    >>> Group({"encoding-type": "csr_matrix", "shape": [3, 4]}).is_array, Group({}).is_array
-    (True, False)
-    """
+    """A group of a file, of any format."""
 
     attributes: Mapping[str, Any]
 
@@ -63,12 +57,6 @@ def merge_groups(
     """Return the sorted names of arrays, with one name for each group that is one array.
 
     `attributes_of` is called only for groups with an array of a telling name.
-
-    Examples
-    --------
-    >>> names = ["X/data", "X/indices", "X/indptr", "obs/codes"]
-    >>> merge_groups(names, lambda group: {"encoding-type": "csr_matrix"} if group == "X" else {})
-    ['X', 'obs/codes']
     """
     listed = list(names)
     parents = {

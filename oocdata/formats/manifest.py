@@ -60,13 +60,7 @@ class RowChecksums:
 
     @property
     def units(self) -> int:
-        """Number of checksums.
-
-        Examples
-        --------
-        >>> RowChecksums(None, (10, 3), "<f4", 0, 4, "rows/0").units
-        3
-        """
+        """Number of checksums."""
         return -(-self.shape[0] // self.unit_rows)
 
 
@@ -157,13 +151,7 @@ class Manifest:
 
 
 def manifest_path(target: str) -> str:
-    """Return the default path of the manifest of a file or folder, beside it.
-
-    Examples
-    --------
-    >>> manifest_path("data/run.zarr/")
-    'data/run.zarr.manifest'
-    """
+    """Return the default path of the manifest of a file or folder, beside it."""
     if os.path.basename(target.rstrip("/")) in ("", ".", ".."):
         target = os.path.abspath(target)
     return target.rstrip("/") + _SUFFIX

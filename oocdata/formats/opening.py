@@ -142,11 +142,6 @@ def local_path(path: str) -> str:
     """Return a path with ``~`` expanded and ``file://`` removed; other URLs are unchanged.
 
     Raises `ArgumentError` for a URL with a credential, and for a file on another machine.
-
-    Examples
-    --------
-    >>> local_path("file:///data/a%20b.npy"), local_path("s3://bucket/a.npy")
-    ('/data/a b.npy', 's3://bucket/a.npy')
     """
     if path.startswith("file://"):
         from urllib.parse import unquote

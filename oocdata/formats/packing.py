@@ -67,14 +67,6 @@ def packing_of(dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> Packing |
     """Return how numbers of a stored dtype are packed according to attributes, or None.
 
     Raises `UnsupportedDtypeError` for a scale or an offset that is not a single number.
-
-    Examples
-    --------
-    >>> found = packing_of(np.dtype("i2"), {"scale_factor": np.float32(0.5), "_FillValue": -9})
-    >>> found.dtype, found.missing
-    (dtype('float32'), (np.int64(-9),))
-    >>> packing_of(np.dtype("f4"), {"units": "K"}) is None
-    True
     """
     if dtype.kind not in "iuf":
         return None

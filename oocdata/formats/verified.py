@@ -131,11 +131,6 @@ def manifest_of(verify: object, path: str | None, name: str = "verify") -> str |
 
     `path` is that of the opened file, or None for an object. `name` is the argument's name in
     messages.
-
-    Examples
-    --------
-    >>> manifest_of(True, "a.npy"), manifest_of("b.manifest", "a.npy"), manifest_of(False, "a.npy")
-    ('a.npy.manifest', 'b.manifest', None)
     """
     if verify is None or verify is False:
         return None

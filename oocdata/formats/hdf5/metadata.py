@@ -46,14 +46,7 @@ _MOST_PIECES = 4096
 
 
 def referenced_pieces(data: bytes) -> Iterator[tuple[int, int]]:
-    """Yield address and length of each piece that a piece of metadata refers to, where known.
-
-    Examples
-    --------
-    >>> heap = b"HEAP" + bytes(4) + struct.pack("<3Q", 88, 16, 4096)
-    >>> list(referenced_pieces(heap))
-    [(4096, 88)]
-    """
+    """Yield address and length of each piece that a piece of metadata refers to, where known."""
     kind = data[:4]
     if kind == b"TREE" and len(data) > 24:
         yield from _of_tree(data)

@@ -68,17 +68,6 @@ def open_data_array(
     that is now at the path: xarray does not tell whether that is still the one it opened, and only
     another packing or shape is noticed here. `missing` and `external` apply to that file; errors
     call positions along `axis` rows.
-
-    Examples
-    --------
-    >>> import tempfile, xarray
-    >>> data = xarray.Dataset({"u": (("time", "x"), np.ones((6, 2)))})
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = data.to_zarr(folder, zarr_format=2, consolidated=False)
-    ...     with xarray.open_zarr(folder, chunks=None, consolidated=False) as opened:
-    ...         source = open_data_array(opened["u"][2:5], axis="time")
-    >>> source.shape, source.storage().format
-    ((3, 2), 'Zarr v2')
     """
     variable = getattr(target, "variable", target)
     _check_numbers(variable)
@@ -193,14 +182,6 @@ def annotations_of(variable: Any) -> Annotations:
     """Return the attributes of an ``xarray.Variable`` that are true of its values.
 
     xarray has removed those by which it decoded. The bounds of packed numbers are set to None.
-
-    Examples
-    --------
-    >>> import xarray
-    >>> packed = {"scale_factor": 0.5, "valid_max": 100, "units": "K"}
-    >>> variable = xarray.Variable("x", [2, 4], packed)
-    >>> annotations_of(xarray.conventions.decode_cf_variable("u", variable)).attributes
-    {'valid_max': None, 'units': 'K'}
     """
     found = {str(name): value for name, value in variable.attrs.items()}
     if any(name in variable.encoding for name in SCALED):

@@ -89,11 +89,6 @@ def named(value: Any) -> tuple[str, dict[str, Any]]:
     """Return the name and options of a v3 extension.
 
     The short form, a bare name, is refused, as other libraries refuse it.
-
-    Examples
-    --------
-    >>> named({"name": "gzip", "configuration": {"level": 1}})
-    ('gzip', {'level': 1})
     """
     if not isinstance(value, dict):
         raise TypeError(f"an extension must be an object with a name; got {value!r}")
@@ -104,13 +99,7 @@ def named(value: Any) -> tuple[str, dict[str, Any]]:
 
 
 def describe_v2(compressor: Any, filters: Any) -> CodecChain:
-    """Describe a v2 compressor (an object or null) and filters (a list or null).
-
-    Examples
-    --------
-    >>> describe_v2({"id": "zstd"}, [{"id": "delta", "dtype": "<i4"}]).compressors
-    ('{"id": "delta", "dtype": "<i4"}', 'zstd')
-    """
+    """Describe a v2 compressor (an object or null) and filters (a list or null)."""
     codecs = [*(filters or []), *([compressor] if compressor is not None else [])]
     steps = [(str(codec["id"]), {k: v for k, v in codec.items() if k != "id"}) for codec in codecs]
     known, unknown = _decodable(steps, _CODECS_V2)
@@ -118,17 +107,7 @@ def describe_v2(compressor: Any, filters: Any) -> CodecChain:
 
 
 def describe_v3(codecs: Any, shape: tuple[int, ...]) -> CodecChain:
-    """Describe the codecs of a v3 array, which work on chunks of `shape`.
-
-    Examples
-    --------
-    >>> plain, checksum = {"name": "bytes"}, {"name": "crc32c"}
-    >>> options = {"chunk_shape": [2, 3], "codecs": [plain], "index_codecs": [plain, checksum]}
-    >>> shards = {"name": "sharding_indexed", "configuration": options}
-    >>> chain = describe_v3([shards], (4, 6))
-    >>> chain.chunk_shape, chain.shard_index.grid, chain.shard_index.nbytes
-    ((2, 3), (2, 2), 68)
-    """
+    """Describe the codecs of a v3 array, which work on chunks of `shape`."""
     steps = [named(codec) for codec in codecs]
     for place, (name, options) in enumerate(steps):
         if name == "sharding_indexed":

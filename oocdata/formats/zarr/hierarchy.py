@@ -184,13 +184,7 @@ _METADATA_FILES = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 
 
 def metadata_names(key: str) -> list[str]:
-    """Return the names of the metadata files of an array, and of the group that it is in.
-
-    Examples
-    --------
-    >>> metadata_names("a/x")[::4]
-    ['a/x/zarr.json', 'a/x/.zmetadata', 'a/.zgroup']
-    """
+    """Return the names of the metadata files of an array, and of the group that it is in."""
     nodes = [key, key.rpartition("/")[0]] if key else [key]
     return [join(node, file) for node in nodes for file in _METADATA_FILES]
 
@@ -210,14 +204,6 @@ def from_array(
 
     An array in a ``LocalStore`` is opened again by its path. Any other store is read through
     zarr-python; the source can be pickled if the store can.
-
-    Examples
-    --------
-    >>> import zarr
-    >>> array = zarr.create_array({}, shape=(10, 3), chunks=(4, 3), dtype="i2")
-    >>> array[:] = 7
-    >>> from_array(array).shape
-    (10, 3)
     """
     from zarr.storage import LocalStore
 

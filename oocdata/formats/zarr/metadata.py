@@ -131,14 +131,6 @@ def parse_array(
 
     `attributes` is the content of the ``.zattrs`` beside a ``.zarray``. Objects other than text,
     and irregular grids, are refused.
-
-    Examples
-    --------
-    >>> node = {"zarr_format": 2, "shape": [10, 3], "chunks": [4, 3], "dtype": ">f4", "order": "C",
-    ...         "compressor": {"id": "zstd", "level": 3}, "filters": None, "fill_value": None}
-    >>> metadata = parse_array(node, 2)
-    >>> metadata.dtype, metadata.grid, metadata.codecs.text, metadata.name((2, 0))
-    (dtype('float32'), (3, 1), 'zstd 3', '2.0')
     """
     annotated = node
     if version == 2:
