@@ -179,7 +179,6 @@ def _categories(tree: Tree, key: str) -> Source:
 
 
 def _category_names(path: str, key: str) -> Annotations:
-    """Return the names of the categories, as annotations."""
     from oocdata.formats.opening import tree_of  # which imports this module
 
     with tree_of(path) as tree:

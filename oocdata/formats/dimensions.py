@@ -1,8 +1,6 @@
-"""Tell data from coordinates, and describe packed numbers, by the CF conventions.
+"""Tell data from coordinates, and describe packed numbers, by the CF conventions (chapter 5).
 
-A netCDF file, or a Zarr group of xarray, has arrays of coordinates beside the data: ``time``,
-``lat``, ``lon``. The CF conventions (chapter 5) define which arrays are coordinates, so a file with
-one array of data needs no key.
+So a file with one array of data beside its coordinates needs no key.
 """
 
 from __future__ import annotations

@@ -184,7 +184,6 @@ def _open_pictures(files: list[str], options: Options) -> Source:
 
 
 def _open_parts(parts: Sequence[Any], options: Options) -> Source:
-    """Open files or objects and concatenate them."""
     if not parts:
         raise ArgumentError("`target` must name at least one file; got an empty list.")
     if len(parts) > 1 and isinstance(options.verify, str | os.PathLike):

@@ -1,8 +1,6 @@
-"""Decode numbers and times that are packed by the CF conventions.
+"""Decode numbers and times that are packed by the CF conventions, by the rules of xarray.
 
-The rules are xarray's (``xarray.coding.variables``: `CFMaskCoder`, `CFScaleOffsetCoder`,
-`BooleanCoder`), so that ``ooc.open(path, name, decode=True)`` equals
-``xarray.open_dataset(path)[name]``.
+(``xarray.coding.variables``: `CFMaskCoder`, `CFScaleOffsetCoder`, `BooleanCoder`.)
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Store results derived from a file in a hidden sidecar file next to it.
 
-The sidecar file of ``reviews.txt`` is ``.reviews.txt.lines-0c4f…``, with a digest of the version of
-``reviews.txt``; sidecar files of other versions are removed. If the folder is not writable, the
-sidecar file is written to the user's folder for temporary files.
+That of ``reviews.txt`` is ``.reviews.txt.lines-0c4f…``, with a digest of the file's version; those
+of other versions are removed. If the folder is not writable, it is in the user's temporary folder.
 """
 
 from __future__ import annotations
@@ -95,7 +94,6 @@ def _write(
 
 
 def _remove_others(folder: str, name: str, path: str) -> None:
-    """Remove the sidecar files of other versions."""
     for other in glob.glob(glob.escape(os.path.join(folder, name)) + "*"):
         if other != path:
             with suppress(OSError):

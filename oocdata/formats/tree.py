@@ -1,8 +1,7 @@
 """Define `Tree`, a file with named arrays: HDF5, Zarr or ``.npz``.
 
-A format lists the names in a file, and opens the array at a name. What a key means (a name, a
-pattern or a list of them, or no key where one array is meant), and the names that an error
-suggests, are decided here for all formats.
+What a key means (a name, a pattern, a list, or none where one array is meant), and the names that
+an error suggests, are decided here for all formats.
 """
 
 from __future__ import annotations

@@ -67,7 +67,6 @@ class Verified(Wrapped):
 
     @property
     def _whole(self) -> Extent:
-        """Extent of a whole row."""
         return Extent.of(self.shape).with_axis(self.axis, 1)
 
     @property

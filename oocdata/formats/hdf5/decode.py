@@ -1,8 +1,7 @@
 """Decode HDF5 chunks outside HDF5, whose global lock lets one thread decode at a time.
 
-A stored chunk is one run of bytes, the result of the dataset's filters in order (HDF5 File Format
-Specification, III.C and IV.A.2.l). Here filters are undone in reverse order by codecs that release
-the GIL. Other filters (szip, nbit, scaleoffset, bitshuffle, Blosc2) are left to HDF5.
+Filters are undone in reverse order (HDF5 File Format Specification, III.C and IV.A.2.l) by codecs
+that release the GIL. Szip, nbit, scaleoffset, bitshuffle and Blosc2 are left to HDF5.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Open HDF5 files with h5py, and translate HDF5's errors.
 
-HDF5's file locking is left on. A locked file is open for writing, so the file on disk may be
-inconsistent; without the lock, HDF5 might or might not notice. Also, HDF5 refuses to open a file
-without locking that the user has open with locking in the same process.
+HDF5's file locking is left on: a locked file is open for writing, and may be inconsistent; and a
+file that the user has open with locking can't be opened without.
 """
 
 from __future__ import annotations
@@ -229,7 +228,6 @@ def limit_metadata_cache(file: Any, *, walks: bool = False) -> None:
 
 
 def _open_error(error: OSError) -> SourceError:
-    """Return the error to raise for an error of HDF5 on opening a file."""
     message = error_text(error)
     if isinstance(error, BlockingIOError) or "already open for write" in message:
         return SourceError(

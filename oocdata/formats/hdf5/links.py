@@ -44,15 +44,9 @@ _MOST_LINKS = 16
 class Hdf5Names(Tree):
     """The names in an HDF5 file, and the datasets at them.
 
-    Parameters
-    ----------
-    path : str
-    external : bool
-        Whether external links may be followed.
-    file : h5py.File, optional
-        The file at `path` if it is open; else it is opened, and closed at the end of the context.
-    links : int
-        Number of external links that led to this file.
+    `file` is the ``h5py.File`` at `path` if the user has it open; else it is opened, and closed at
+    the end of the context. `links` is the number of external links that led here; with `external`,
+    such may be followed.
     """
 
     root = "/"

@@ -1,10 +1,8 @@
-"""Decode picture files to arrays.
+"""Decode picture files to arrays, outside the GIL.
 
 Unchanged pictures are decoded by imagecodecs, directly into the batch: JPEG in 0.7 of the
-processor's time of Pillow, PNG in 0.6, and PNG and TIFF of 16 bits a colour, which Pillow cuts to
-8. Pictures to resize or convert are decoded by Pillow: decoding them by imagecodecs first gains
-less than 1.2 times. A JPEG that `Pictures` leaves unchanged has the same numbers from both
-decoders, so imagecodecs decodes it. Both work outside the GIL.
+processor's time of Pillow, PNG in 0.6, and 16 bits a colour, which Pillow cuts to 8. Pictures to
+resize or convert are decoded by Pillow: imagecodecs first gains less than 1.2 times.
 """
 
 from __future__ import annotations
@@ -144,14 +142,12 @@ def _undo_orientation(image: Any, library: Any) -> Any:
 
 
 def _converted(image: Any, mode: str, library: Any) -> Any:
-    """Return a picture in another mode of Pillow."""
     if mode == "I;16":  # of big-endian numbers Pillow would mix up the bytes
         return library.fromarray(np.asarray(image).astype("<u2"))
     return image.convert(mode)
 
 
 def _resized(image: Any, options: Pictures, library: Any) -> NDArray[Any]:
-    """Decode a picture, and resize it."""
     if options.size is not None:
         height, width = options.size
         filter_ = getattr(library.Resampling, options.filter.upper())
@@ -208,7 +204,6 @@ def _scratch_bytes(image: Any, mode: str, options: Pictures) -> int:
 
 
 def _pixel_bytes(mode: str) -> int:
-    """Return the bytes of a pixel in Pillow's memory."""
     return 1 if mode in ("1", "L", "P") else 2 if mode.startswith("I;16") else 4
 
 

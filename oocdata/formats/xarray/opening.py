@@ -94,7 +94,6 @@ def open_data_array(
 
 
 def _check_numbers(variable: Any) -> None:
-    """Raise unless values are numbers that batches can hold."""
     dtype = variable.dtype
     is_number = isinstance(dtype, np.dtype) and dtype.kind != "O"
     if not is_number or (dtype.kind in "mM" and not is_loaded(variable)):

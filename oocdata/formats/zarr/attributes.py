@@ -1,11 +1,9 @@
 """Parse the names of axes, attributes and fill value of an array's metadata.
 
-Version 3 has both names and attributes in ``zarr.json`` (``dimension_names``, ``attributes``; core
-specification 3.0, "Array metadata"). Version 2 has attributes only, in ``.zattrs``, with names
-under ``_ARRAY_DIMENSIONS``, the convention of xarray ("Zarr Encoding Specification"), for which the
-array's fill value is the missing value. In version 3 that is an attribute, of floats in base64.
-
-Reading needs no names and attributes, so errors in them are ignored.
+Version 3 has them in ``zarr.json`` (core specification 3.0, "Array metadata"). Version 2 has
+attributes in ``.zattrs``, with names under ``_ARRAY_DIMENSIONS``, xarray's convention, for which
+the fill value is the missing value; in version 3 that is an attribute, of floats in base64. Errors
+in names and attributes are ignored: reading needs none.
 """
 
 from __future__ import annotations

@@ -140,7 +140,6 @@ def describe_v3(codecs: Any, shape: tuple[int, ...]) -> CodecChain:
 
 
 def _shards(options: dict[str, Any], shard: tuple[int, ...]) -> CodecChain:
-    """Describe shards by their codec's options."""
     chunk = tuple(options["chunk_shape"])
     if len(chunk) != len(shard) or any(
         not isinstance(n, int) or n < 1 or length % n

@@ -119,7 +119,6 @@ class ZarrTree(Tree):
         return replace(metadata, dimensions=level_names(levels, level, len(metadata.shape)))
 
     def _walk(self, key: str, seen: set[object]) -> Iterator[str]:
-        """Yield the arrays below a group."""
         if isinstance(self.store, Folder):
             status = os.stat(os.path.join(self.store.path, key))
             if (status.st_dev, status.st_ino) in seen:  # a symbolic link to a parent

@@ -1,9 +1,7 @@
 """Parse the metadata of Zarr arrays, without zarr-python and without reading data.
 
-Zarr v2 has ``.zarray`` (Zarr storage specification version 2, "Metadata"), v3 has ``zarr.json``
-(Zarr core specification version 3.0, "Array metadata"; sharding: ZEP 2, codec
-``sharding_indexed``). Both are a few hundred bytes of JSON, parsed in microseconds; importing
-zarr-python takes up to a third of a second.
+``.zarray`` (storage specification version 2) and ``zarr.json`` (core specification version 3.0,
+"Array metadata"; sharding: ZEP 2). Importing zarr-python takes up to a third of a second.
 """
 
 from __future__ import annotations
@@ -176,7 +174,6 @@ def parse_array(
 
 
 def _version_2(node: dict[str, Any], ndim: int) -> dict[str, Any]:
-    """Return fields of `ArrayMetadata` from a ``.zarray``."""
     chunks = _lengths("chunks", node["chunks"], 1, ndim)
     filters = node.get("filters") or []
     text = node["dtype"] == "|O" and [codec["id"] for codec in filters] == ["vlen-utf8"]
@@ -203,7 +200,6 @@ def _version_2(node: dict[str, Any], ndim: int) -> dict[str, Any]:
 
 
 def _version_3(node: dict[str, Any], ndim: int) -> dict[str, Any]:
-    """Return fields of `ArrayMetadata` from a ``zarr.json``."""
     if node.get("node_type") != "array":
         raise ValueError(f"node_type must be 'array'; got {node.get('node_type')!r}")
     for name, value in node.items():

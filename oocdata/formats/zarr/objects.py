@@ -1,9 +1,8 @@
 """Survey the stored objects of a Zarr array: which exist, and whether one has changed.
 
-A chunk that is absent reads as the fill value. Its writer left it out because it holds nothing else
-(``write_empty_chunks=False``, the default of most), or it was lost in a copy: storage can't tell
-which. So absent chunks are counted and reported. The status of an object of a file system takes
-some 4 µs; where that is cheap all are surveyed at open, and each must stay the version that it was.
+An absent chunk reads as the fill value: its writer left it out (``write_empty_chunks=False``), or
+it was lost; storage can't tell which. So absent chunks are counted and reported. Where that is
+cheap (4 µs an object) all are surveyed at open, and each must stay the version that it was.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Open an array of Zarr v2 or v3 as a source, from its metadata.
-
-Opening reads metadata and surveys the stored objects; it does not import zarr-python, which takes
-longer to import than all the rest.
-"""
+"""Open an array of Zarr v2 or v3 as a source, from its metadata, without importing zarr-python."""
 
 from __future__ import annotations
 
