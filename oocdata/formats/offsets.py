@@ -18,9 +18,8 @@ from oocdata.box import Ints
 from oocdata.engines.byte_rows import ByteRows, Framing, size_counts
 from oocdata.engines.files import FileVersion
 from oocdata.engines.source import Source, Storage
-from oocdata.formats.compressed import is_gzip, unchanging, unpacked
 from oocdata.formats.npy import open_raw
-from oocdata.formats.sidecar import open_sidecar
+from oocdata.formats.sidecar import is_gzip, open_sidecar, unchanging, unpacked
 
 Scan = Callable[[IO[bytes]], Iterator[Ints]]
 """Yields the ascending offsets of an open file's rows in arrays, and at last the end of the last

@@ -58,8 +58,8 @@ def format_of(path: str) -> Format:
     if array_format is not None:
         return array_format
     # Not for `import oocdata`.
-    from oocdata.formats.compressed import head_of
     from oocdata.formats.lines import TEXT_ENDS
+    from oocdata.formats.sidecar import head_of
     from oocdata.formats.tfrecord import is_tfrecord
 
     name = path.lower()

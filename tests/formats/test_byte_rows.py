@@ -39,7 +39,7 @@ from oocdata.errors import (
     UnknownFormatError,
     UnsupportedDtypeError,
 )
-from oocdata.formats import compressed, lines, sidecar
+from oocdata.formats import lines, sidecar
 from oocdata.formats.offsets import read_offsets, write_offsets
 from oocdata.formats.sidecar import open_sidecar
 from oocdata.frontends.examples import ParseExamples
@@ -492,7 +492,7 @@ class TestCompressed:
     def test_any_rows_in_any_order(
         self, packed: Callable[..., str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(compressed, "_BLOCK", 100)
+        monkeypatch.setattr(sidecar, "_BLOCK", 100)
         rows = numbered(300)
         path = packed(rows)
         view = ooc.open(path)
