@@ -134,7 +134,7 @@ class ZarrReader(Keyed, WithStorage):
                 else:
                     decode(data, out)
             except FAILURES as error:
-                self._failed(places, number, error)
+                self._failed(error, places[[number]])
         if absent:
             self.check_absent(places[absent], "some are not there")
             fill = self.objects.metadata.absent
@@ -195,17 +195,20 @@ class ZarrReader(Keyed, WithStorage):
             )
         self._warn("some chunks")
 
-    def _failed(self, places: Ints, number: int, error: Exception) -> NoReturn:
-        """Raise the error of one of the chunks, with its rows."""
+    def _failed(self, error: Exception, places: Ints) -> NoReturn:
+        """Raise the error of reading chunks, with their rows."""
         reason: BaseException = error
         if isinstance(error, UnfinishedError):
             reason = error.cause or EOFError("it ends before its bytes do")
         # A chunk that was rewritten meanwhile is not damaged.
         self.objects.compare(self.objects.numbers(places))
+        where, rows = self.objects.where, self.objects.rows(places)
+        if isinstance(reason, SourceError):  # lacks only dataset and rows
+            path = reason.path or where["path"]
+            raise type(reason)(reason.message, path=path, key=where["key"], **rows) from error
         text, kind = str(reason).rstrip("."), SourceError
         message = f"stored chunks must be readable; {text}."
         if isinstance(error, ValueError | RuntimeError):
             kind = DamagedChunkError
             message = f"every chunk must decode; {text}. Restore the file from a copy."
-        rows = self.objects.rows(places[[number]])
-        raise kind(message, **self.objects.where, **rows) from error
+        raise kind(message, **where, **rows) from error

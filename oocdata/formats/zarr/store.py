@@ -51,8 +51,8 @@ class Store:
         whole = self.read(name)
         return None if whole is None else (whole, Status(len(whole), 1))
 
-    def locate(self, name: str) -> OpenFile | None:
-        """Return the file of an object; None if there is none."""
+    def locate(self, name: str) -> tuple[Any, int] | None:
+        """Return the `File` of an object, and its length; None if it is absent."""
         return None
 
     def prefetch(self, names: Sequence[str]) -> None:
@@ -97,10 +97,11 @@ class Folder(Store):
             return data, Status(len(data), version)
         return None
 
-    def locate(self, name: str) -> OpenFile | None:
-        """Return the file of an object; None if there is none."""
+    def locate(self, name: str) -> tuple[OpenFile, int] | None:
+        """Return the file of an object, and its length; None if it is absent."""
         with suppress(FileNotFoundError, NotADirectoryError):
-            return OpenFile(FileVersion.of(f"{self.path}/{name}"))
+            version = FileVersion.of(f"{self.path}/{name}")
+            return OpenFile(version), version.nbytes
         return None
 
     def status(self, name: str) -> Status | None:
