@@ -32,10 +32,9 @@ TIME = ("units", "calendar", "dtype")
 def data_variables(arrays: Mapping[str, Array | None]) -> list[str]:
     """Return the names of the arrays that are data, or all names if all are coordinates.
 
-    Coordinates are one-dimensional arrays with the name of their dimension (CF conventions, chapter
-    5, "coordinate variable"), and arrays named in the attributes ``coordinates`` (5, "auxiliary
-    coordinate variable") or `BOUNDS` of another array in their group. Of an array without metadata,
-    None, nothing is known.
+    Coordinates are one-dimensional arrays with the name of their dimension, and arrays named in the
+    attributes ``coordinates`` or `BOUNDS` of another array in their group (CF conventions, 5). Of
+    an array without metadata, None, nothing is known.
     """
     coordinates = set()
     for name, array in arrays.items():

@@ -96,9 +96,9 @@ def _of_file(array: np.memmap[Any, Any], stored: np.dtype[Any], axis: int | str)
 def _is_mapped(file: int, address: int) -> bool:
     """Return whether the memory at an address is a map of an open file; False without ``/proc``.
 
-    It is not if another file was moved to the path since the map was made. The kernel's list of
-    maps has device and inode of each map, but on some file systems not those of `os.fstat`. So the
-    open file is mapped too, and the entries of the two maps are compared.
+    Another file may have been moved to the path since. The kernel's list has device and inode of
+    each map, on some file systems not those of `os.fstat`: so the open file is mapped too, and the
+    two entries are compared.
     """
     with mmap.mmap(file, 1, access=mmap.ACCESS_READ) as own_map:
         own_address = np.frombuffer(own_map, np.uint8).__array_interface__["data"][0]

@@ -160,9 +160,8 @@ class Tree:
         """Return the units and the calendar that bounds of times have from their coordinate.
 
         Empty for other arrays. Sources: CF conventions, 7.1, "Cell Boundaries", and 7.4,
-        "Climatological Statistics". Only coordinates named as an axis, or as the bounds up to the
-        last underscore (``valid_time_bnds``), are looked at: to search a group of 10,000 arrays for
-        each of them takes long, and many requests at a URL.
+        "Climatological Statistics". Looked at are only coordinates named as an axis, or as the
+        bounds up to the last underscore (``valid_time_bnds``): groups may have 10,000 arrays.
         """
         group, _, name = absolute_name(key).rpartition("/")
         others = (*dimensions[:-1], name.rpartition("_")[0])
@@ -187,9 +186,8 @@ class Tree:
     def only_name(self) -> str:
         """Return the name of the only array that can be meant without a key.
 
-        Text, single numbers and further names of an array are not meant. Coordinates (see
-        `oocdata.formats.dimensions.data_variables`) are only if there is nothing else, and so are
-        others. If there is not exactly one, the error lists them.
+        Text, single numbers and further names of an array are not meant, coordinates only if there
+        is nothing else. If there is not exactly one, the error lists them.
         """
         names, distinct = self.names(), dict[object, str]()
         for name in names:

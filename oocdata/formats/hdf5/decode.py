@@ -105,13 +105,10 @@ def _unshuffle(
 ) -> NDArray[np.uint8]:
     """Undo HDF5's shuffle filter: bring the bytes of each number together again.
 
-    Bytes at the end that make no whole number were not shuffled. The data are passed to Blosc as an
-    uncompressed shuffled chunk (Blosc 1, README_CHUNK_FORMAT.rst), because its vector code takes a
-    tenth of the time of strided copies: epochs of gzip and Zstandard chunks of 128 KiB take 1 / 1.4
-    and 1 / 1.5 of the CPU time by NumPy iteration (with numcodecs 1.07 and 1.15 times ours).
-
-    `frame` is the memory of `data` with room for Blosc's header before them, if they have it; else
-    they are copied, which makes decoding of gzip chunks take 1.4 to 1.9 times as long.
+    Bytes at the end that make no whole number were not shuffled. Blosc undoes it, given an
+    uncompressed shuffled chunk (Blosc 1, README_CHUNK_FORMAT.rst): epochs of gzip chunks of 128 KiB
+    take 1 / 1.4 of the CPU time of strided copies. `frame` is the memory of `data` with room for
+    Blosc's header before them; may be None, then they are copied (decoding takes 1.4 to 1.9 times).
     """
     shuffled = np.frombuffer(data, np.uint8)
     out = scratch_bytes(len(shuffled)) if out is None else out

@@ -81,9 +81,7 @@ epoch, by NumPy iteration."""
 class Hdf5Tree(Hdf5Names):
     """The datasets of an HDF5 file; `missing` and `external` as in `oocdata.open`.
 
-    A dataset is opened as a `Strided` for contiguous storage and unfiltered chunks, a `Chunked` for
-    other chunks and compact storage, and else a `ThroughLibrary`. Rows in errors are positions
-    along the first sample axis.
+    Rows in errors are positions along the first sample axis.
     """
 
     def __init__(

@@ -64,10 +64,9 @@ def open_data_array(
 ) -> Source:
     """Open a DataArray or Variable; elements are decoded as by xarray.
 
-    If the DataArray is lazy, later changes to it do not change what is read. Its file is the one
-    that is now at the path: xarray does not tell whether that is still the one it opened, and only
-    another packing or shape is noticed here. `missing` and `external` apply to that file; errors
-    call positions along `axis` rows.
+    Later changes to a lazy DataArray do not change what is read. Its file is the one that is now at
+    the path: only another packing or shape than xarray's is noticed. `missing` and `external` apply
+    to that file; errors call positions along `axis` rows.
     """
     variable = getattr(target, "variable", target)
     _check_numbers(variable)

@@ -241,10 +241,8 @@ def open_array(
 ) -> Source:
     """Open an array in a store, from its metadata.
 
-    Errors call positions along the first of `axis` rows. A chunk that is not stored reads as the
-    fill value, with one `MissingChunkWarning`. With ``missing="fill"`` there is no warning; with
-    ``"error"`` it is an error, at open where a survey is cheap (up to 32,768 stored objects on
-    disk), else when it is read. `opened` are the arguments of `oocdata.open` for the storage.
+    Errors call positions along the first of `axis` rows. `opened` are the arguments of
+    `oocdata.open` for the storage, or None.
     """
     if metadata.dtype.kind == "O" and not metadata.shape:
         raise UnsupportedDtypeError(
