@@ -37,7 +37,6 @@ if typing.TYPE_CHECKING:
     from oocdata.datasets.windows import Windows
     from oocdata.datasets.zip import Cached, Zip, zip  # noqa: A004
     from oocdata.describe.splits import load_split, save_split
-    from oocdata.formats.names import read_names
     from oocdata.formats.pictures import Pictures
     from oocdata.frontends.resume import Resume
     from oocdata.loader import Loader
@@ -59,7 +58,7 @@ __all__ = [
     "Sequential", "Shuffle", "Source", "SparseBatch", "Stats", "Stream", "View", "Windows",
     "Writer", "Zip", "__version__", "balanced", "bench", "check", "concat", "concatenate",
     "convert", "create", "episodes", "errors", "folder_labels", "generate", "join",
-    "load_split", "memory_limit", "mix", "open", "preview", "ragged", "read_names",
+    "load_split", "memory_limit", "mix", "open", "preview", "ragged",
     "save_split", "set_memory", "stack", "stats", "windows", "zip",
 ]  # fmt: skip
 
@@ -83,7 +82,6 @@ _LATER = {
         "datasets.windows": "Windows",
         "datasets.zip": "Cached Zip zip",
         "describe.splits": "load_split save_split",
-        "formats.names": "read_names",
         "formats.pictures": "Pictures",
         "frontends.resume": "Resume",  # its base class is Keras's
         "loader": "Loader",

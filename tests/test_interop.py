@@ -212,24 +212,21 @@ def matlab(path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "make", "said"),
     [
-        ("a.mat", matlab, r"a MATLAB file before version 7\.3\. Save it with '-v7\.3'"),
-        ("a.parquet", head(b"PAR1"), "a table in Parquet.*pyarrow"),
-        ("a", head(b"ARROW1"), "a table in Parquet or Arrow"),
+        ("a.mat", matlab, "first bytes are b'MATLAB 5"),
+        ("a.parquet", head(b"PAR1"), "first bytes are b'PAR1"),
         ("a", head(b"\1\0\0\0\0\0\0\0{\0"), "its first bytes are"),
         ("a", head(b'\0\0\0\0\0\0\1\0{"'), "its first bytes are"),
-        ("a", lambda path: path.write_bytes(pickle.dumps(np.zeros(3))), "a pickle"),
-        ("a.pt", torch_archive, r"torch\.save.*np\.save"),
-        ("a.json", text('{"refs": {}}'), r"JSON\. .*format='text'"),
+        ("a", lambda path: path.write_bytes(pickle.dumps(np.zeros(3))), "first bytes are"),
+        ("a.pt", torch_archive, r"an archive without \.npy"),
+        ("a.json", text('{"refs": {}}'), "format='text'"),
+        ("a", head(b"CDF\x01"), r"netCDF of version 3\. Open it through xarray"),
         (
             "a.npy.gz",
             lambda path: path.write_bytes(gzip.compress(b"a")),
-            "gunzip -k data.h5.gz: rows",
+            r"gunzip -k data\.h5\.gz\. Rows",
         ),
-        ("a.zip", picture_archive, r"an archive of files\. Unpack it, .* 'folder/\*\*/\*\.png'"),
-        ("a.tar", lambda path: path.write_bytes(bytes(10240)), "an archive of files"),
-        ("a.tar.gz", lambda path: path.write_bytes(gzip.compress(b"a")), "an archive of files"),
-        ("a", head(b"GRIB"), r"GRIB\. .*cfgrib"),
-        ("a", head(b"\x0e\x03\x13\x01"), r"HDF of version 4\. .*h4toh5"),
+        ("a.zip", picture_archive, r"an archive without \.npy\. Unpack it"),
+        ("a.tar.gz", lambda path: path.write_bytes(gzip.compress(b"a")), "Unpack it first"),
         ("lines.gz", lambda path: path.write_bytes(gzip.compress(b"a")), "format='text'"),
         (
             "a",
@@ -335,7 +332,7 @@ def test_a_dataset_of_tf_data(tmp_path: Path, change: Callable[[Any], Any]) -> N
     import tensorflow as tf
 
     target = change(tf.data.Dataset.from_tensor_slices(ARRAY[:8]))
-    said = r"ooc\.create and writer\.append\(batch\); .*for each batch in target\.as_numpy_iter"
+    said = r"ooc\.create and writer\.append\(batch\)"
     with pytest.raises(UnknownFormatError, match=said):
         ooc.open(target)
     with ooc.create(tmp_path / "a.npy", dtype="f4", element_shape=ARRAY.shape[1:]) as writer:
@@ -351,17 +348,9 @@ def test_an_iterator() -> None:
         ooc.open(one for one in range(3))
 
 
-@pytest.mark.parametrize(
-    ("url", "said"),
-    [
-        ("s3://bucket/table.parquet", "a table in Parquet"),
-        ("hf://datasets/a/b.zarr", r"must start with s3://.*fsspec.*store="),
-    ],
-)
-def test_urls(url: str, said: str) -> None:
-    with pytest.raises(UnknownFormatError, match=said) as caught:
-        ooc.open(url)
-    assert "a URL must" in caught.value.message
+def test_a_url_of_another_scheme() -> None:
+    with pytest.raises(UnknownFormatError, match=r"a URL must start with s3://.*fsspec.*store="):
+        ooc.open("hf://datasets/a/b.zarr")
 
 
 def test_a_url_of_a_file_on_this_machine(path: Path, tmp_path: Path) -> None:

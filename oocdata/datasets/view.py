@@ -264,7 +264,8 @@ class View(ArrayRows):
         Parameters
         ----------
         names : iterable of str or bytes
-            Names of parts, as for `Parts.find`; `oocdata.read_names` reads them from a file.
+            Names of parts, as for `Parts.find`; those in a file are read by
+            ``np.asarray(ooc.open(path, "mask/train"))``.
 
         Raises
         ------

@@ -166,7 +166,7 @@ def different_columns(arrays: Iterable[Storage]) -> str:
                 f"column {place} is {one!r} in '{first.path}' ({first.key}) and {other!r} in "
                 f"'{array.path}' ({array.key}). Open each by itself, choose its columns in one "
                 "order, such as view[:, order], and join them by ooc.concat; read the names by "
-                "ooc.read_names(path, 'var/_index')."
+                "np.asarray(ooc.open(path, 'var/_index'))."
             )
     return ""
 

@@ -33,18 +33,15 @@ _TABLES = {"X": "var", "layers": "var", "raw.X": "raw.var"}
 """Tables whose index names the columns of a matrix, or of those in a group; the last is legacy."""
 
 _NULLABLE = ("nullable-integer", "nullable-boolean", "nullable-string-array")
-_REFUSED = ("csc_matrix", *_NULLABLE)
+_H5SPARSE = "h5sparse_format"
+"""Attribute with the encoding in files of AnnData before 0.7."""
+_OLD = "a file of AnnData before 0.7 must be saved anew: anndata.read_h5ad(path).write(new_path)."
+_REFUSED = ("csc_matrix", _H5SPARSE, *_NULLABLE)
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A group of a file, of any format.
-
-    Examples
-    --------
-    >>> Group({"encoding-type": "csr_matrix", "shape": [3, 4]}).is_array, Group({}).is_array
-    (True, False)
-    """
+    """A group of a file, of any format."""
 
     attributes: Mapping[str, Any]
 
@@ -60,12 +57,6 @@ def merge_groups(
     """Return the sorted names of arrays, with one name for each group that is one array.
 
     `attributes_of` is called only for groups with an array of a telling name.
-
-    Examples
-    --------
-    >>> names = ["X/data", "X/indices", "X/indptr", "obs/codes"]
-    >>> merge_groups(names, lambda group: {"encoding-type": "csr_matrix"} if group == "X" else {})
-    ['X', 'obs/codes']
     """
     listed = list(names)
     parents = {
@@ -80,15 +71,17 @@ def merge_groups(
 def open_group(tree: Tree, key: str, attributes: Mapping[str, Any], axis: Any) -> Source:
     """Open a group with the given key and attributes as one array; reads metadata only.
 
-    Raises `UnknownFormatError` for matrices stored by columns and for nullable (masked) arrays.
+    Raises `UnknownFormatError` for matrices stored by columns, nullable (masked) arrays, and old
+    files.
     """
     kind = _encoding(attributes)
     with error_location(tree.path, key):
+        if kind == _H5SPARSE:
+            raise UnknownFormatError(_OLD)
         if kind in _NULLABLE:
             raise UnknownFormatError(
-                f"`key` must name one array; this {kind} group holds values and a mask of those "
-                "that are missing. Open both, and choose the rows that are there: "
-                f"ooc.open(path, '{key}/values')[~np.asarray(ooc.open(path, '{key}/mask'))]."
+                f"`key` must name one array; this {kind} group holds two, '{key}/values' and "
+                f"'{key}/mask' of the values that are missing. Open both."
             )
         if kind == "csc_matrix":
             raise UnknownFormatError(
@@ -119,9 +112,11 @@ def _index(path: str, table: str) -> NDArray[Any] | None:
     from oocdata.formats.opening import tree_of  # which imports this module
 
     with tree_of(path) as tree:
-        name = as_text(tree.attributes(table).get("_index"))
-        if not name:
-            return tree.first_field(table)
+        if not (name := as_text(tree.attributes(table).get("_index"))):
+            array = tree.array(table) if tree.look(table) else None
+            if array is not None and array.dtype.names:
+                raise UnknownFormatError(_OLD, path=path, key=table)
+            return None
         try:
             index = tree.open(f"{table}/{name}")
         except UnknownFormatError:  # texts with a mask
@@ -131,14 +126,13 @@ def _index(path: str, table: str) -> NDArray[Any] | None:
 
 
 def _encoding(attributes: Mapping[str, Any]) -> str:
-    """Return the encoding of a group; AnnData before 0.7 used the attributes of h5sparse."""
-    legacy = as_text(attributes.get("h5sparse_format"))
-    return as_text(attributes.get("encoding-type")) or (legacy and f"{legacy}_matrix")
+    """Return the encoding of a group; empty if it has none."""
+    return _H5SPARSE if _H5SPARSE in attributes else as_text(attributes.get("encoding-type"))
 
 
 def _sparse(tree: Tree, key: str, attributes: Mapping[str, Any], axis: Any) -> Source:
     """Return the dense rows of a CSR matrix."""
-    attribute = attributes.get("shape", attributes.get("h5sparse_shape"))
+    attribute = attributes.get("shape")
     shape = np.asarray(() if attribute is None else attribute)
     if shape.shape != (2,) or shape.dtype.kind not in "iu" or (shape < 0).any():
         raise UnknownFormatError(
@@ -185,7 +179,6 @@ def _categories(tree: Tree, key: str) -> Source:
 
 
 def _category_names(path: str, key: str) -> Annotations:
-    """Return the names of the categories, as annotations."""
     from oocdata.formats.opening import tree_of  # which imports this module
 
     with tree_of(path) as tree:

@@ -39,12 +39,6 @@ def decompress(codec: str, data: Any, out: NDArray[np.uint8] | None) -> Any:
     ``"crc32c"`` is a checksum after the bytes. A JSON object is the configuration of a codec of
     numcodecs. Raises `ValueError` or `RuntimeError` for bytes that don't decode, or to another
     length than `out`'s.
-
-    Examples
-    --------
-    >>> import zlib
-    >>> decompress("deflate", zlib.compress(b"abc"), np.empty(3, np.uint8)).tobytes()
-    b'abc'
     """
     if codec == "blosc":
         _check_blosc(data)
@@ -127,13 +121,6 @@ def write_chunk(
 
     `out` is the part of the chunk that is inside the array, with any strides and in native byte
     order; `stored` is the stored dtype. `decode` fills the bytes of a whole chunk.
-
-    Examples
-    --------
-    >>> out = np.empty(3, "i2")
-    >>> write_chunk(out, np.dtype(">i2"), (4,), lambda target: target.__setitem__(..., [0, 1] * 4))
-    >>> out
-    array([1, 1, 1], dtype=int16)
     """
     nbytes = prod(chunk_shape) * stored.itemsize
     if out.flags.c_contiguous and out.nbytes == nbytes and out.dtype == stored:
@@ -147,15 +134,7 @@ def write_chunk(
 def copy_chunk(
     out: NDArray[Any], stored: np.dtype[Any], chunk_shape: tuple[int, ...], data: Any
 ) -> None:
-    """Copy the decoded bytes of a whole chunk into `out`; see `write_chunk`.
-
-    Examples
-    --------
-    >>> out = np.empty((2, 1), "u1")
-    >>> copy_chunk(out, np.dtype("u1"), (2, 2), b"abcd")
-    >>> out.tolist()
-    [[97], [99]]
-    """
+    """Copy the decoded bytes of a whole chunk into `out`; see `write_chunk`."""
     nbytes, found = prod(chunk_shape) * stored.itemsize, len(memoryview(data))
     if found != nbytes:
         raise ValueError(f"it has {found} bytes, not {nbytes}")

@@ -1,8 +1,6 @@
-"""Tell data from coordinates, and describe packed numbers, by the CF conventions.
+"""Tell data from coordinates, and describe packed numbers, by the CF conventions (chapter 5).
 
-A netCDF file, or a Zarr group of xarray, has arrays of coordinates beside the data: ``time``,
-``lat``, ``lon``. The CF conventions (chapter 5) define which arrays are coordinates, so a file with
-one array of data needs no key.
+So a file with one array of data beside its coordinates needs no key.
 """
 
 from __future__ import annotations
@@ -34,18 +32,9 @@ TIME = ("units", "calendar", "dtype")
 def data_variables(arrays: Mapping[str, Array | None]) -> list[str]:
     """Return the names of the arrays that are data, or all names if all are coordinates.
 
-    Coordinates are one-dimensional arrays with the name of their dimension (CF conventions, chapter
-    5, "coordinate variable"), and arrays named in the attributes ``coordinates`` (5, "auxiliary
-    coordinate variable") or `BOUNDS` of another array in their group. Of an array without metadata,
-    None, nothing is known.
-
-    Examples
-    --------
-    >>> from oocdata.formats.tree import Array
-    >>> dtype = np.dtype("f4")
-    >>> air, time = Array((5, 3), dtype, ("time", "lat")), Array((5,), dtype, ("time",))
-    >>> data_variables({"t2m": air, "time": time, "lat": None})
-    ['t2m', 'lat']
+    Coordinates are one-dimensional arrays with the name of their dimension, and arrays named in the
+    attributes ``coordinates`` or `BOUNDS` of another array in their group (CF conventions, 5). Of
+    an array without metadata, None, nothing is known.
     """
     coordinates = set()
     for name, array in arrays.items():
@@ -65,13 +54,6 @@ def packing(attributes: Mapping[str, Any]) -> str:
     """Describe packed, missing or time values as text; empty for plain numbers.
 
     Attributes are those of the CF conventions, 8.1 ("packed data") and 2.5.1 ("missing data").
-
-    Examples
-    --------
-    >>> packing({"scale_factor": 0.5, "_FillValue": -9999, "units": "K"})
-    'scale_factor 0.5, _FillValue -9999'
-    >>> packing({"_FillValue": float("nan")}), packing({"units": "days since 1900-01-01"})
-    ('', 'days since 1900-01-01')
     """
     values = {name: _first(attributes[name]) for name in PACKING if name in attributes}
     # A fill value of NaN needs no decoding.
@@ -82,15 +64,7 @@ def packing(attributes: Mapping[str, Any]) -> str:
 
 
 def is_time(attributes: Mapping[str, Any]) -> bool:
-    """Return whether an array holds times (CF conventions, 4.4), or durations that xarray wrote.
-
-    Examples
-    --------
-    >>> is_time({"units": "days since 1900-01-01"}), is_time({"units": "days"})
-    (True, False)
-    >>> is_time({"units": "days", "dtype": "timedelta64[ns]"})
-    True
-    """
+    """Return whether an array holds times (CF conventions, 4.4), or durations that xarray wrote."""
     is_duration = as_text(attributes.get("dtype")).startswith("timedelta64")
     return is_duration or " since " in as_text(attributes.get("units"))
 
@@ -114,11 +88,5 @@ def _first(value: Any) -> Any:
 
 
 def decoding_hint(packed: str) -> str:
-    """Return the text that tells users how to decode packed numbers; empty for other numbers.
-
-    Examples
-    --------
-    >>> decoding_hint("scale_factor 0.5")
-    '; delivered as stored (scale_factor 0.5): decode=True decodes'
-    """
+    """Return the text that tells users how to decode packed numbers; empty for other numbers."""
     return f"; delivered as stored ({packed}): decode=True decodes" if packed else ""

@@ -26,14 +26,7 @@ _WIDE = (b"\xff\xfe", b"\xfe\xff")
 
 
 def without_ends(stored: NDArray[np.uint8], starts: Ints, stops: Ints) -> list[bytes]:
-    r"""Return lines without their ending, ``\n`` or ``\r\n``, like TensorFlow's `TextLineDataset`.
-
-    Examples
-    --------
-    >>> stored = np.frombuffer(b"one\r\n\ntwo", np.uint8)
-    >>> without_ends(stored, np.array([0, 5, 6]), np.array([5, 6, 9]))
-    [b'one', b'', b'two']
-    """
+    r"""Return lines without ``\n`` or ``\r\n``, as TensorFlow's `TextLineDataset` does."""
     has_newline = stored[stops - 1] == _NEWLINE  # the last line may have none
     stops = stops - has_newline
     may_have_return = has_newline & (stops > starts)
@@ -44,16 +37,6 @@ def open_lines(path: str, *, format: str | None = None) -> ByteRows:  # noqa: A0
     r"""Open a text file whose rows are lines, as bytes without their ending.
 
     `format` is the argument of `oocdata.open`. Raises `UnknownFormatError` for UTF-16 and UTF-32.
-
-    Examples
-    --------
-    >>> import tempfile, oocdata as ooc
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with open(f"{folder}/reviews.txt", "w") as file:
-    ...         _ = file.write("good\nvery good\nbad\n")
-    ...     lines = ooc.open(f"{folder}/reviews.txt")
-    ...     len(lines), lines[1], lines.take([2, 0])
-    (3, b'very good', array([b'bad', b'good'], dtype=object))
     """
     arguments = {"format": format} if format else {}
     storage = Storage("text", reading="each line by its offset")

@@ -1,22 +1,16 @@
 """Read manifests: checksums of all rows of a file, in a file beside it.
 
-A manifest is an ``.npz`` with stored (not compressed) members, like those of `numpy.savez`. So
-NumPy can open it too, and rows of its tables are read by offset, however many there are:
+A manifest is an ``.npz`` with stored members, so that rows of its tables are read by offset:
 
 ``manifest.json``
     ``{"format": 2, "checksum": "xxh3-64", "name", "written", "datasets"}``; each of ``datasets`` is
     ``{"key", "shape", "dtype", "axis", "unit_rows", "member"}``.
 ``rows/0.npy``, … uint64
-    The XXH3 of each unit of ``unit_rows`` consecutive rows of a dataset: of the numbers as
-    delivered, little-endian, in C order with the row axis first. The last unit may be shorter.
+    The XXH3 (64 bits, seed 0) of each unit of ``unit_rows`` consecutive rows of a dataset, of the
+    numbers as delivered: little-endian, in C order, row axis first. The last may be shorter.
 
-Checksums of delivered numbers don't depend on the format: they hold for the same array in another
-file too, and can be verified for just the rows that are read.
-
-XXH3 (64 bits, seed 0, xxHash 0.8) is a hash without a proven distance: an accidental change goes
-unnoticed with a probability of about 2⁻⁶⁴. CRC-32C provably detects every burst of up to 32 bits
-(Castagnoli, Bräuer and Herrmann 1993), but misses other damage with 2⁻³², and takes three times as
-long on rows of 60 KB.
+So checksums hold for the same array in another format too. An accidental change goes unnoticed with
+a probability of about 2⁻⁶⁴; CRC-32C takes three times as long on rows of 60 KB.
 """
 
 from __future__ import annotations
@@ -60,13 +54,7 @@ class RowChecksums:
 
     @property
     def units(self) -> int:
-        """Number of checksums.
-
-        Examples
-        --------
-        >>> RowChecksums(None, (10, 3), "<f4", 0, 4, "rows/0").units
-        3
-        """
+        """Number of checksums."""
         return -(-self.shape[0] // self.unit_rows)
 
 
@@ -157,13 +145,7 @@ class Manifest:
 
 
 def manifest_path(target: str) -> str:
-    """Return the default path of the manifest of a file or folder, beside it.
-
-    Examples
-    --------
-    >>> manifest_path("data/run.zarr/")
-    'data/run.zarr.manifest'
-    """
+    """Return the default path of the manifest of a file or folder, beside it."""
     if os.path.basename(target.rstrip("/")) in ("", ".", ".."):
         target = os.path.abspath(target)
     return target.rstrip("/") + _SUFFIX

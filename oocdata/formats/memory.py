@@ -23,6 +23,12 @@ from oocdata.engines.wrapped import SourceChunks
 from oocdata.errors import UnknownFormatError, UnsupportedDtypeError
 from oocdata.index import is_masked
 
+_HINT = (
+    "Convert it with np.asarray; of a group pass one of its arrays, of an open file its path, of "
+    "several paths a list. What yields batches is written to a file once: ooc.create and "
+    "writer.append(batch). A function that yields elements goes to ooc.generate."
+)
+
 
 def open_array(array: NDArray[Any], *, axis: int | str = 0) -> Source:
     """Open an ndarray; a ``numpy.memmap`` is read from its file."""
@@ -90,9 +96,9 @@ def _of_file(array: np.memmap[Any, Any], stored: np.dtype[Any], axis: int | str)
 def _is_mapped(file: int, address: int) -> bool:
     """Return whether the memory at an address is a map of an open file; False without ``/proc``.
 
-    It is not if another file was moved to the path since the map was made. The kernel's list of
-    maps has device and inode of each map, but on some file systems not those of `os.fstat`. So the
-    open file is mapped too, and the entries of the two maps are compared.
+    Another file may have been moved to the path since. The kernel's list has device and inode of
+    each map, on some file systems not those of `os.fstat`: so the open file is mapped too, and the
+    two entries are compared.
     """
     with mmap.mmap(file, 1, access=mmap.ACCESS_READ) as own_map:
         own_address = np.frombuffer(own_map, np.uint8).__array_interface__["data"][0]
@@ -119,13 +125,13 @@ def open_object(target: Any, *, axis: int | str = 0) -> Source:
     if not all(hasattr(target, name) for name in ("shape", "dtype", "__getitem__")):
         raise UnknownFormatError(
             "`target` must be a path, an array, or an object with shape, dtype and slicing; got "
-            f"{type(target).__name__}. {_hint(target)}"
+            f"{type(target).__name__}. {_HINT}"
         )
     try:
         dtype = np.dtype(target.dtype)
     except TypeError as error:
         raise UnsupportedDtypeError(
-            f"`target` must have a NumPy dtype; got {target.dtype!r}. {_hint(target)}"
+            f"`target` must have a NumPy dtype; got {target.dtype!r}. {_HINT}"
         ) from error
     check_dtype(dtype)
     chunks = regular_chunks(target)
@@ -146,27 +152,3 @@ def slices_of(target: Any, storage: Storage, axis: int) -> Source:
     if storage.chunks is None:
         return source
     return Chunked(SourceChunks(source, storage, storage.chunks, own_threads=True))
-
-
-def _hint(target: Any) -> str:
-    """Return advice for an object that is no array."""
-    if hasattr(target, "to_numpy"):
-        return "Convert it: target.to_numpy(), or target.to_list() if it holds paths."
-    if hasattr(target, "keys"):
-        return f"Pass one of its arrays: target[{next(iter(target.keys()), 'name')!r}]."
-    if hasattr(target, "read"):
-        return "Pass the path of the file."
-    if hasattr(target, "__iter__") and not hasattr(target, "__getitem__"):
-        return (
-            "Make a list of paths: sorted(target). Write what yields batches to a file once, with "
-            "ooc.create and writer.append(batch); of a dataset of tf.data, for each batch in "
-            "target.as_numpy_iterator()."
-        )
-    if callable(target):
-        return "A function that yields elements goes to ooc.generate."
-    if hasattr(target, "__len__") and hasattr(target, "__getitem__"):
-        return (
-            "To call it for each element, map numbers: ooc.open(np.arange(len(target))).map(lambda "
-            "number: target[number], batched=False)."
-        )
-    return "Convert it with np.asarray."

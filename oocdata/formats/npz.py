@@ -12,9 +12,9 @@ from typing import Self
 from oocdata.engines.files import FileVersion, Version
 from oocdata.engines.source import Source, Storage
 from oocdata.errors import UnknownFormatError, error_location
-from oocdata.formats.compressed import unpacked
 from oocdata.formats.npy import open_contiguous, open_npy, read_header
 from oocdata.formats.paths import open_stream, store_error_in
+from oocdata.formats.sidecar import unpacked
 from oocdata.formats.tree import Array, Tree
 
 _ZIP_METHODS = {8: "deflate", 12: "bzip2", 14: "lzma", 93: "zstd"}

@@ -1,10 +1,8 @@
 """Open files of rows of varying length by their offsets, found in one scan of the file.
 
-The offsets are stored in a sidecar file (`oocdata.formats.sidecar`): 4,096 bytes of JSON (numbers
-of rows by size), then an int64 per row and one for the end of the last row. They are read by row
-like any other array, so they take no memory, however many rows there are.
-
-A compressed file is decompressed once, to another sidecar file.
+Offsets are in a sidecar file: 4,096 bytes of JSON (numbers of rows by size), then an int64 per row
+and one for the end of the last. They are read like any array, so they take no memory. A compressed
+file is decompressed once, to another sidecar file.
 """
 
 from __future__ import annotations
@@ -20,9 +18,8 @@ from oocdata.box import Ints
 from oocdata.engines.byte_rows import ByteRows, Framing, size_counts
 from oocdata.engines.files import FileVersion
 from oocdata.engines.source import Source, Storage
-from oocdata.formats.compressed import is_gzip, unchanging, unpacked
 from oocdata.formats.npy import open_raw
-from oocdata.formats.sidecar import open_sidecar
+from oocdata.formats.sidecar import is_gzip, open_sidecar, unchanging, unpacked
 
 Scan = Callable[[IO[bytes]], Iterator[Ints]]
 """Yields the ascending offsets of an open file's rows in arrays, and at last the end of the last

@@ -96,7 +96,7 @@ def _open_any(target: Any, options: Options) -> Source:
         target = local_path(os.fsdecode(target))
         target = files_matching(target) or target
     if isinstance(target, list | tuple):
-        files = _picture_files(target, damaged=options.pictures is not None)
+        files = _picture_files(target)
         if files:
             return _rows(_open_pictures(files, options), options)
         return _open_parts(target, options)
@@ -142,11 +142,6 @@ def local_path(path: str) -> str:
     """Return a path with ``~`` expanded and ``file://`` removed; other URLs are unchanged.
 
     Raises `ArgumentError` for a URL with a credential, and for a file on another machine.
-
-    Examples
-    --------
-    >>> local_path("file:///data/a%20b.npy"), local_path("s3://bucket/a.npy")
-    ('/data/a b.npy', 's3://bucket/a.npy')
     """
     if path.startswith("file://"):
         from urllib.parse import unquote
@@ -166,24 +161,16 @@ def local_path(path: str) -> str:
     return os.path.expanduser(path)
 
 
-def _picture_files(parts: Sequence[Any], *, damaged: bool) -> list[str]:
-    """Return the files that paths and globs name if they are pictures, else an empty list.
-
-    Only the first file is inspected. With `damaged`, a file of unknown format counts as a picture.
-    """
+def _picture_files(parts: Sequence[Any]) -> list[str]:
+    """Return the files that paths and globs name if the first is a picture, else an empty list."""
     if not all(isinstance(part, str | os.PathLike) for part in parts):
         return []
     paths = (local_path(os.fspath(part)) for part in parts)
     files = [file for path in paths for file in (files_matching(path) or [path])]
     if not files or not os.path.isfile(files[0]):
         return []
-    if not damaged:
-        with open(files[0], "rb") as first:
-            return files if picture_format(first.read(16)) else []
-    try:
-        return files if format_of(files[0]) == "picture" else []
-    except UnknownFormatError:
-        return files
+    with open(files[0], "rb") as first:
+        return files if picture_format(first.read(16)) else []
 
 
 def _open_pictures(files: list[str], options: Options) -> Source:
@@ -197,7 +184,6 @@ def _open_pictures(files: list[str], options: Options) -> Source:
 
 
 def _open_parts(parts: Sequence[Any], options: Options) -> Source:
-    """Open files or objects and concatenate them."""
     if not parts:
         raise ArgumentError("`target` must name at least one file; got an empty list.")
     if len(parts) > 1 and isinstance(options.verify, str | os.PathLike):

@@ -42,13 +42,9 @@ def refuse_arguments(what: str, **given: Any) -> None:
 class Options:
     """Arguments of `oocdata.open` besides the target, checked.
 
-    Attributes
-    ----------
-    axis : int or str
-        The first of the sample axes. A source has none, but files are concatenated along this axis,
-        and rows in error messages are positions along it.
-    manifest : str or None
-        Path of the manifest that `verify` means; set once the target's path is known.
+    `axis` is the first of the sample axes: files are concatenated along it, and errors call
+    positions along it rows. `manifest` is the path that `verify` means; set once the target's path
+    is known.
     """
 
     key: Key | None = None

@@ -16,13 +16,7 @@ if TYPE_CHECKING:
 
 
 def is_url(path: str) -> bool:
-    """Return whether a path is the URL of an object in a store; ``file://`` counts as a path.
-
-    Examples
-    --------
-    >>> is_url("s3://bucket/a.npy"), is_url("/data/a.npy")
-    (True, False)
-    """
+    """Return whether a path is the URL of an object in a store; ``file://`` counts as a path."""
     return "://" in path and not path.startswith("file://")
 
 

@@ -29,24 +29,12 @@ Missing: TypeAlias = Literal["error", "fill"]
 
 
 def is_pattern(key: str) -> bool:
-    """Return whether a key has the wildcards of a glob: ``*``, ``?`` or ``[…]``.
-
-    Examples
-    --------
-    >>> is_pattern("data/demo_*/actions"), is_pattern("data/demo_0/actions")
-    (True, False)
-    """
+    """Return whether a key has the wildcards of a glob: ``*``, ``?`` or ``[…]``."""
     return has_magic(key)
 
 
 def natural_key(name: str) -> list[Any]:
-    """Return a sort key for natural order, in which part 2 comes before part 10.
-
-    Examples
-    --------
-    >>> sorted(["demo_10", "demo_2", "demo_1"], key=natural_key)
-    ['demo_1', 'demo_2', 'demo_10']
-    """
+    """Return a sort key for natural order, in which part 2 comes before part 10."""
     runs: list[Any] = _digits(name)  # alternating text and digits; 100,000 paths in a second
     runs[1::2] = map(int, runs[1::2])
     return runs
@@ -72,26 +60,14 @@ def checked_keys(key: Key) -> list[str]:
 
 
 def common_ending(keys: Sequence[str]) -> str | None:
-    """Return the longest common ending of keys, in whole steps; None if they share none.
-
-    Examples
-    --------
-    >>> common_ending(["/data/demo_0/obs/u", "/data/demo_1/obs/u"]), common_ending(["/a", "/b"])
-    ('obs/u', None)
-    """
+    """Return the longest common ending of keys, in whole steps; None if they share none."""
     from_end = zip(*(key.strip("/").split("/")[::-1] for key in keys), strict=False)
     shared = [steps[0] for steps in takewhile(lambda steps: len(set(steps)) == 1, from_end)]
     return "/".join(shared[::-1]) or None
 
 
 def children_by_group(names: Iterable[str]) -> dict[str, list[str]]:
-    """Return the children of each group in a flat list of names.
-
-    Examples
-    --------
-    >>> children_by_group(["a/x", "a/y", "b"])
-    {'': ['a', 'b'], '/a': ['x', 'y']}
-    """
+    """Return the children of each group in a flat list of names."""
     tree: dict[str, dict[str, None]] = {}
     for name in names:
         group = ""
@@ -102,13 +78,7 @@ def children_by_group(names: Iterable[str]) -> dict[str, list[str]]:
 
 
 def key_label(key: Key) -> str:
-    """Return a short text for keys.
-
-    Examples
-    --------
-    >>> key_label("run_*"), key_label(["a", "b", "c"])
-    ('run_*', 'a and 2 more')
-    """
+    """Return a short text for keys."""
     if isinstance(key, str):
         return key
     return key[0] + (f" and {len(key) - 1} more" if len(key) > 1 else "")
@@ -119,12 +89,6 @@ def expand_pattern(pattern: str, children: Callable[[str], Iterable[str]]) -> li
 
     `children` returns the names of a group's children; names have a slash before each step. Steps
     without wildcards are not looked up, so a name may lead nowhere.
-
-    Examples
-    --------
-    >>> tree = {"": ["data", "mask"], "/data": ["demo_10", "demo_2", "total"]}
-    >>> expand_pattern("data/demo_*/actions", lambda group: tree.get(group, []))
-    ['/data/demo_2/actions', '/data/demo_10/actions']
     """
     matches = [""]
     for step in pattern.strip("/").split("/"):
@@ -139,14 +103,7 @@ def expand_pattern(pattern: str, children: Callable[[str], Iterable[str]]) -> li
 
 
 def numbered_groups(names: Sequence[str]) -> dict[str, list[str]]:
-    """Return patterns for the arrays of numbered groups, such as episodes, and what each matches.
-
-    Examples
-    --------
-    >>> names = [f"run{number}/{name}" for number in range(5) for name in ("u", "t")]
-    >>> [(pattern, len(members)) for pattern, members in numbered_groups([*names, "v"]).items()]
-    [('run*/u', 5), ('run*/t', 5)]
-    """
+    """Return patterns for arrays of numbered groups, such as episodes, and what each matches."""
     tree, known = children_by_group(names), {f"/{name.strip('/')}" for name in names}
     groups: dict[str, list[str]] = {}
     for name in names:

@@ -1,16 +1,9 @@
-"""Detect the format of a file, a folder or an object from its content.
-
-Known formats that oocdata can't open raise an error that says how to convert them.
-"""
+"""Detect the format of a file, a folder or an object from its content."""
 
 from __future__ import annotations
 
-import glob
-import itertools
 import os
-import re
 import stat
-from collections import Counter
 from typing import IO, Literal, TypeAlias
 
 from oocdata.errors import MissingFileError, SourceError, UnknownFormatError
@@ -20,15 +13,11 @@ Format: TypeAlias = Literal["npy", "npz", "hdf5", "zarr", "text", "tfrecord", "p
 
 _HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _NUMPY_MAGIC = b"\x93NUMPY"
+_GZIP = b"\x1f\x8b\x08"
 _PICTURE_MAGIC = {
     b"\xff\xd8\xff": "JPEG", b"\x89PNG\r\n\x1a\n": "PNG", b"GIF87a": "GIF", b"GIF89a": "GIF",
     b"II*\x00": "TIFF", b"MM\x00*": "TIFF", b"II+\x00": "TIFF", b"MM\x00+": "TIFF",
 }  # fmt: skip
-_ENDINGS = (
-    *(".npy", ".npz", ".h5", ".hdf5", ".h5ad", ".nc", ".nc4", ".mat", ".zarr", ".tfrecord"),
-    *(".jpg", ".jpeg", ".png", ".tif", ".tiff", ".webp", ".bmp", ".gif"),
-)
-"""Endings of names of arrays and pictures."""
 _ZARR_METADATA = ("zarr.json", ".zarray", ".zgroup", ".zmetadata")
 _RULE = (
     "the file must be .npy, .npz, HDF5 (netCDF4), Zarr, text, TFRecord or a picture (JPEG, PNG, "
@@ -36,28 +25,14 @@ _RULE = (
 )
 _RULE_URL = "a URL must be that of a .npy, .npz, HDF5 (netCDF4) or Zarr"
 
-_ARCHIVE = "an archive of files. Unpack it, and open its files by a glob: 'folder/**/*.png'."
-_FOREIGN: dict[str, tuple[bytes | str, ...]] = {
-    "netCDF of version 3. Open it through xarray: ooc.open(xarray.open_dataset(path)['name']).": (
-        *(b"CDF\x01", b"CDF\x02", b"CDF\x05"),
-    ),
-    "GRIB. Open it through xarray (engine='cfgrib') and pass the DataArray.": (b"GRIB",),
-    "HDF of version 4. Make it HDF5: h4toh5 old.hdf new.h5.": (b"\x0e\x03\x13\x01",),
-    "a MATLAB file before version 7.3. Save it with '-v7.3', which is HDF5.": (b"MATLAB 5.0 ",),
-    "a table in Parquet or Arrow. Read it in parts with pyarrow and write the elements with "
-    "ooc.create.": (b"PAR1", b"ARROW1", ".parquet", ".feather", ".arrow"),
-    "a pickle, as torch.save writes too, which can run any code. Load it where you trust it, and "
-    "np.save the array.": (
-        *(b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", ".pkl", ".pickle", ".pt", ".pth"),
-    ),
-    "JSON. If each line is an object, open the lines: format='text'.": (".json",),
-    _ARCHIVE: (b"7z\xbc\xaf\x27\x1c", ".7z", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz"),
-    "a compressed file. Unpack it first, e.g. gunzip -k data.h5.gz: rows in it have no address. "
-    "TFRecord, and text by its name or format='text', are opened in gzip.": (
-        *(b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd", ".gz", ".bz2", ".xz", ".zst"),
-    ),
+_COMPRESSED = (_GZIP, b"BZh", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd")
+_FOREIGN = {
+    (b"CDF\x01", b"CDF\x02", b"CDF\x05"): "netCDF of version 3. Open it through xarray: "
+    "ooc.open(xarray.open_dataset(path)['name']).",
+    _COMPRESSED: "a compressed file. Unpack it first: gunzip -k data.h5.gz. Rows in it have no "
+    "address. TFRecord, and text by its name or format='text', are opened in gzip.",
 }
-"""Formats that oocdata can't open: name and advice, with their first bytes and endings of names."""
+"""First bytes of formats that oocdata can't open, and what to do."""
 
 
 def format_of(path: str) -> Format:
@@ -70,9 +45,11 @@ def format_of(path: str) -> Format:
     if is_folder(path):
         if any(os.path.exists(os.path.join(path, name)) for name in _ZARR_METADATA):
             return "zarr"
+        folder = path.rstrip("/")
         raise UnknownFormatError(
             "a directory must be a Zarr array or group (zarr.json, .zarray or .zgroup in it). "
-            f"Use a glob for a directory of files: '{os.path.join(path, _glob_in(path))}'.",
+            f"Use a glob for a directory of files: '{folder}/*.npy', or '{folder}/*/*.jpg' for "
+            "files in folders of it.",
             path=path,
         )
     with open_stream(path) as (file, version):
@@ -81,28 +58,20 @@ def format_of(path: str) -> Format:
     if array_format is not None:
         return array_format
     # Not for `import oocdata`.
-    from oocdata.formats.compressed import head_of, is_gzip
     from oocdata.formats.lines import TEXT_ENDS
+    from oocdata.formats.sidecar import head_of
     from oocdata.formats.tfrecord import is_tfrecord
 
     name = path.lower()
-    is_packed = head.startswith(b"\x1f\x8b\x08") or (name.endswith(".gz") and is_gzip(path))
+    is_packed = head.startswith(_GZIP)
     first = head_of(path) if is_packed else head
     if is_tfrecord(first) or ".tfrec" in os.path.basename(name):
         return "tfrecord"
     if picture_format(head):
         return "picture"
-    if head and name.endswith(".gz") and not is_packed:
-        raise UnknownFormatError(
-            f"a file named .gz must begin as gzip's do; its first bytes are {head[:8]!r}. If it is "
-            "not compressed, rename it without .gz.",
-            path=path,
-        )
-    is_text = (name.removesuffix(".gz") if is_packed else name).endswith(TEXT_ENDS)
-    if head and not (is_packed and is_text):
-        _refuse_foreign(path, head)
-    if is_text:
+    if (name.removesuffix(".gz") if is_packed else name).endswith(TEXT_ENDS):
         return "text"
+    _refuse_foreign(path, head)
     begins = f"its first bytes are {head[:8]!r}" if head else "it is empty"
     raise UnknownFormatError(
         f"{_RULE}; {begins}. For raw binary give `dtype` and "
@@ -121,7 +90,6 @@ def _format_at(url: str) -> Format:
 
     address = Address.of(url)  # raises for a credential before any message can show it
     name = url.rstrip("/")
-    _refuse_foreign(url)
     is_file = was_requested((StoredFile, address))  # as one of several
     beginning = StoredFile.request_at(name)  # together with the objects below it
     if not is_file or beginning.exception() is not None:
@@ -139,10 +107,6 @@ def _format_at(url: str) -> Format:
     with open_stream(name) as (file, version):
         head = file.read(64)
         array_format = _array_format(file, head, url, version.nbytes)
-    if array_format == "zarr":
-        raise UnknownFormatError(
-            f"{_RULE_URL}; got a zipped Zarr. Unpack it there, or copy it to a disk.", path=url
-        )
     if array_format is None:
         _refuse_foreign(url, head)
         raise UnknownFormatError(
@@ -159,12 +123,15 @@ def _array_format(file: IO[bytes], head: bytes, path: str, nbytes: int) -> Forma
         return "npy"
     if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         names = _archive_names(file)
+        if not names or any(name.endswith(".npy") for name in names):
+            return "npz"
+        what = "an archive without .npy. Unpack it, and open its files by a glob."
         if any(os.path.basename(name) in _ZARR_METADATA for name in names):
-            return "zarr"
-        _refuse_foreign(path)
-        if names and not any(name.endswith(".npy") for name in names):
-            raise UnknownFormatError(f"{_RULE}; got {_ARCHIVE}", path=path)
-        return "npz"
+            what = (
+                "a zipped Zarr. Unpack it, or pass its array: zarr.open_array(ZipStore(path), "
+                "path=key)."
+            )
+        raise UnknownFormatError(f"{_RULE}; got {what}", path=path)
     # File Format Specification, II.A: HDF5 starts at byte 0, or after a user block of 512·2ⁿ bytes.
     offset = 0
     while offset < nbytes:
@@ -189,13 +156,7 @@ def _archive_names(file: IO[bytes]) -> list[str]:
 
 
 def picture_format(head: bytes) -> str:
-    """Return the format of a picture from the first 12 bytes of its file; empty if it is none.
-
-    Examples
-    --------
-    >>> picture_format(b"GIF89a......"), picture_format(b"BMW, a car..")
-    ('GIF', '')
-    """
+    """Return the format of a picture from the first 12 bytes of its file; empty if it is none."""
     for magic, name in _PICTURE_MAGIC.items():
         if head.startswith(magic):
             return name
@@ -204,14 +165,12 @@ def picture_format(head: bytes) -> str:
     return "BMP" if head[:2] == b"BM" and head[6:10] == bytes(4) else ""
 
 
-def _refuse_foreign(path: str, head: bytes = b"") -> None:
-    """Raise `UnknownFormatError` with advice for a known format that oocdata can't open."""
-    name = path.rstrip("/").lower()
-    for what, marks in _FOREIGN.items():
-        if any(name.endswith(m) if isinstance(m, str) else head.startswith(m) for m in marks):
-            raise UnknownFormatError(
-                f"{_RULE_URL if is_url(path) else _RULE}; got {what}", path=path
-            )
+def _refuse_foreign(path: str, head: bytes) -> None:
+    """Raise `UnknownFormatError` for a known format that oocdata can't open."""
+    for marks, advice in _FOREIGN.items():
+        if head.startswith(marks):
+            rule = _RULE_URL if is_url(path) else _RULE
+            raise UnknownFormatError(f"{rule}; got {advice}", path=path)
 
 
 def is_folder(path: str) -> bool:
@@ -234,36 +193,13 @@ def is_folder(path: str) -> bool:
     return stat.S_ISDIR(mode)
 
 
-def _glob_in(folder: str) -> str:
-    """Return a pattern for most of the files in a folder, or in folders up to two levels below.
-
-    Endings of arrays and pictures come before others.
-    """
-    others = []
-    for pattern in ("*.*", "*/*.*", "*/*/*.*"):
-        names = itertools.islice(glob.iglob(pattern, root_dir=folder), 1000)
-        for ending, _ in Counter(os.path.splitext(name)[1] for name in names).most_common():
-            if ending.lower() in _ENDINGS:
-                return pattern[:-2] + ending
-            if ending != ".json":
-                others.append(pattern[:-2] + ending)
-    return others[0] if others else "*.npy"
-
-
 def _neighbours(path: str) -> str:
     """Return a hint for a missing file: names like its own in its folder."""
     import difflib
 
-    folder = os.path.dirname(os.path.abspath(path))
-    if re.match(r"[A-Za-z0-9]{2,}:/", path):
-        return " Give a URL as text: a Path joins its two slashes."
-    if os.path.isfile(folder):
-        return f" '{folder}' is a file: name a dataset in it by `key`."
-    if not os.path.isdir(folder):
-        return f" There is no folder '{folder}' either."
+    folder, name = os.path.split(os.path.abspath(path))
     try:
-        names = os.listdir(folder)
-    except PermissionError:
+        near = difflib.get_close_matches(name, os.listdir(folder), n=3)
+    except OSError:
         return ""
-    near = difflib.get_close_matches(os.path.basename(path), names, n=3)
     return f" Nearby: {', '.join(near)}." if near else ""

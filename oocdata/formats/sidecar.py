@@ -1,23 +1,40 @@
 """Store results derived from a file in a hidden sidecar file next to it.
 
-The sidecar file of ``reviews.txt`` is ``.reviews.txt.lines-0c4f…``, with a digest of the version of
-``reviews.txt``; sidecar files of other versions are removed. If the folder is not writable, the
-sidecar file is written to the user's folder for temporary files.
+That of ``reviews.txt`` is ``.reviews.txt.lines-0c4f…``, with a digest of the file's version; those
+of other versions are removed. If the folder is not writable, it is in the user's temporary folder.
+
+Compressed files are unpacked so. 1 GB of text takes 10 s once; decoding blocks of lines takes that
+in every epoch, and an index of restart points (``indexed_gzip``) 30 ms a line.
 """
 
 from __future__ import annotations
 
 import glob
+import gzip
 import os
-from collections.abc import Callable
-from contextlib import suppress
-from typing import IO, TypeVar
+import shutil
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import IO, Any, TypeVar
 
 from oocdata.engines.atomic import atomic_file
 from oocdata.engines.files import FileVersion
-from oocdata.errors import SourceError
+from oocdata.errors import (
+    DamagedChunkError,
+    SourceError,
+    TruncatedFileError,
+    UnknownFormatError,
+    error_location,
+)
 
 Result = TypeVar("Result")
+
+_BLOCK = 1 << 20
+
+_GZIP = b"\x1f\x8b\x08"
+_OTHERS = (b"BZh91AY&SY", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd")
+"""First bytes of bzip2 (its default), xz and Zstandard."""
 
 
 def open_sidecar(
@@ -95,8 +112,70 @@ def _write(
 
 
 def _remove_others(folder: str, name: str, path: str) -> None:
-    """Remove the sidecar files of other versions."""
     for other in glob.glob(glob.escape(os.path.join(folder, name)) + "*"):
         if other != path:
             with suppress(OSError):
                 os.unlink(other)
+
+
+def is_gzip(path: str) -> bool:
+    """Return whether a file is compressed by gzip; `UnknownFormatError` if by another program."""
+    with open(path, "rb") as file:
+        head = file.read(16)
+    if head.startswith(_OTHERS):
+        raise UnknownFormatError(
+            "a compressed file of text or TFRecord must be of gzip. Unpack it first.",
+            path=path,
+        )
+    return head.startswith(_GZIP)
+
+
+def head_of(path: str) -> bytes:
+    """Return the first 64 bytes of a gzip file's content; none if they can't be decompressed."""
+    try:
+        with gzip.open(path) as file:
+            return file.read(64)
+    except (OSError, EOFError, zlib.error):
+        return b""
+
+
+@contextmanager
+def unchanging(version: FileVersion) -> Iterator[IO[bytes]]:
+    """Open a file to read it whole; raise if it is not of this version, before or afterwards."""
+    with open(version.path, "rb") as file:
+        version.compare(os.fstat(file.fileno()))
+        try:
+            yield file
+        finally:
+            version.compare(os.fstat(file.fileno()))
+
+
+def unpacked(
+    version: FileVersion,
+    kind: str = "unpacked",
+    decompressor: Callable[[IO[bytes]], Any] = lambda packed: gzip.GzipFile(fileobj=packed),
+) -> FileVersion:
+    """Return the version of the sidecar file of this `kind` with a file's decompressed content.
+
+    `decompressor` opens the content in the open file.
+    """
+
+    def write(file: IO[bytes]) -> None:
+        with unchanging(version) as packed:
+            try:
+                shutil.copyfileobj(decompressor(packed), file, _BLOCK)
+            except EOFError as error:
+                raise TruncatedFileError(
+                    "the file must hold all of its compressed bytes; they stop early. It was cut "
+                    "short."
+                ) from error
+            except Exception as error:  # damaged bytes may raise anything: struct.error, …
+                if getattr(error, "errno", None) is not None:  # of the disk
+                    raise
+                raise DamagedChunkError(
+                    f"the file must unpack; {error}. It was damaged after it was written. Copy it "
+                    "again from where it came from."
+                ) from error
+
+    with error_location(version.path):
+        return open_sidecar(version, kind, FileVersion.of, write)

@@ -1,8 +1,7 @@
 """Define `Tree`, a file with named arrays: HDF5, Zarr or ``.npz``.
 
-A format lists the names in a file, and opens the array at a name. What a key means (a name, a
-pattern or a list of them, or no key where one array is meant), and the names that an error
-suggests, are decided here for all formats.
+What a key means (a name, a pattern, a list, or none where one array is meant), and the names that
+an error suggests, are decided here for all formats.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from math import prod
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from oocdata.engines.axes import axis_numbers
 from oocdata.engines.dtypes import is_small_float
@@ -140,13 +138,6 @@ class Tree:
         name = absolute_name(name)
         return self._known.get(name) or (Group({}) if name in self._children else None)
 
-    def first_field(self, name: str) -> NDArray[Any] | None:
-        """Return the first field of structured rows in HDF5; None if it has no texts.
-
-        AnnData before 0.7 stored a table as such rows, with its index first.
-        """
-        return None
-
     def is_group(self, name: str) -> bool:
         """Return whether there is a group at a name, also one that is one array."""
         return isinstance(self.look(name), Group)
@@ -169,9 +160,8 @@ class Tree:
         """Return the units and the calendar that bounds of times have from their coordinate.
 
         Empty for other arrays. Sources: CF conventions, 7.1, "Cell Boundaries", and 7.4,
-        "Climatological Statistics". Only coordinates named as an axis, or as the bounds up to the
-        last underscore (``valid_time_bnds``), are looked at: to search a group of 10,000 arrays for
-        each of them takes long, and many requests at a URL.
+        "Climatological Statistics". Looked at are only coordinates named as an axis, or as the
+        bounds up to the last underscore (``valid_time_bnds``): groups may have 10,000 arrays.
         """
         group, _, name = absolute_name(key).rpartition("/")
         others = (*dimensions[:-1], name.rpartition("_")[0])
@@ -196,9 +186,8 @@ class Tree:
     def only_name(self) -> str:
         """Return the name of the only array that can be meant without a key.
 
-        Text, single numbers and further names of an array are not meant. Coordinates (see
-        `oocdata.formats.dimensions.data_variables`) are only if there is nothing else, and so are
-        others. If there is not exactly one, the error lists them.
+        Text, single numbers and further names of an array are not meant, coordinates only if there
+        is nothing else. If there is not exactly one, the error lists them.
         """
         names, distinct = self.names(), dict[object, str]()
         for name in names:
@@ -291,13 +280,9 @@ class Tree:
 
     def _no_match(self, pattern: str, groups: Sequence[str]) -> MissingKeyError:
         """Return the error for a pattern that matches groups only, or nothing."""
-        if groups:
-            below = [f"{pattern.rstrip('/')}/{name}" for name in sorted(self.below(groups[0]))]
-            return MissingKeyError(
-                f"`key` must match datasets; {pattern!r} matches {len(groups)} groups, the first "
-                f"{groups[0]!r}. Name what lies in them: {quoted(below)}."
-            )
+        start, names = f"{pattern.rstrip('/')}/", self.below(groups[0]) if groups else []
+        holds = quoted([start + name for name in sorted(names)] or self.names())
         return MissingKeyError(
-            f"`key` must match datasets; {pattern!r} matches none. The file holds: "
-            f"{quoted(self.names())}."
+            f"`key` must match datasets; {pattern!r} matches {len(groups)} groups, and no dataset. "
+            f"The file holds: {holds}."
         )

@@ -67,7 +67,6 @@ class Verified(Wrapped):
 
     @property
     def _whole(self) -> Extent:
-        """Extent of a whole row."""
         return Extent.of(self.shape).with_axis(self.axis, 1)
 
     @property
@@ -131,11 +130,6 @@ def manifest_of(verify: object, path: str | None, name: str = "verify") -> str |
 
     `path` is that of the opened file, or None for an object. `name` is the argument's name in
     messages.
-
-    Examples
-    --------
-    >>> manifest_of(True, "a.npy"), manifest_of("b.manifest", "a.npy"), manifest_of(False, "a.npy")
-    ('a.npy.manifest', 'b.manifest', None)
     """
     if verify is None or verify is False:
         return None

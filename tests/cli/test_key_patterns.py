@@ -59,7 +59,7 @@ def test_a_pattern_is_one_array(name: str) -> None:
     for command in ("info", "stats", "preview"):
         told = run(command, f"{name}::data/demo_*/w")
         assert told.exit_code == 1, told.output
-        assert "matches none" in " ".join(told.stderr.split())
+        assert "and no dataset" in " ".join(told.stderr.split())
 
 
 def test_numbers_that_do_not_fit_are_named_by_dataset(name: str) -> None:
@@ -79,4 +79,4 @@ def test_check_reads_each_dataset(name: str) -> None:
         assert [one["key"].strip("/") for one in json.loads(told.stdout)["datasets"]] == keys
         none = run("check", f"{name}::nothing_*", *options)
         assert none.exit_code == 1
-        assert "matches none" in " ".join(none.stderr.split())
+        assert "and no dataset" in " ".join(none.stderr.split())

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from recording import RecordingSource
 from servers.ranges import RangeServer
 from stored_layouts import LAYOUTS
-from zarr.storage import MemoryStore, ZipStore
+from zarr.storage import MemoryStore
 
 import oocdata as ooc
 from oocdata.datasets.spec import leaves
@@ -121,12 +121,6 @@ def zarr_in_a_group_by_url(folder: Path) -> ooc.View:
     return ooc.open((folder / "g.zarr").as_uri(), "b/c")
 
 
-def zarr_archive(folder: Path) -> ooc.View:
-    with ZipStore(folder / "a.zip", mode="w") as store:
-        write(store, ROWS)
-    return ooc.open(folder / "a.zip")
-
-
 def parts(folder: Path) -> ooc.View:
     for number, part in enumerate(np.split(ROWS, [20, 33])):
         np.save(folder / f"part{number}.npy", part)
@@ -141,7 +135,6 @@ LOCAL: dict[str, Callable[[Path], ooc.View]] = {
         zarr_array, zarr_format=2, compressors=None, filters=[numcodecs.Delta("<f4")]
     ),
     "Zarr by URL": zarr_in_a_group_by_url,
-    "Zarr archive": zarr_archive,
     "parts": parts,
     "several sample axes": lambda folder: ooc.open(npy(folder).storage.path, axis=(1, 0)),
 }
@@ -716,7 +709,7 @@ def test_other_data_in_a_file_are_an_error(
         from_json(description)
 
 
-@pytest.mark.parametrize("make", [npy, hdf5, zarr_array, zarr_archive])
+@pytest.mark.parametrize("make", [npy, hdf5, zarr_array])
 def test_a_file_that_is_not_there(tmp_path: Path, make: Callable[[Path], ooc.View]) -> None:
     folder = tmp_path / "one"
     folder.mkdir()

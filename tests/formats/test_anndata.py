@@ -161,7 +161,7 @@ def test_matrices_of_several_keys(tmp_path: Path, suffix: str, key: Any) -> None
     types = ooc.open(str(path), "sample_*/type")
     assert types.categories == CELL_TYPES
     assert_array_equal(np.asarray(types), np.arange(120) % 3)
-    with pytest.raises(MissingKeyError, match=r"Name what lies in them: 'sample_\*/X'"):
+    with pytest.raises(MissingKeyError, match=r"The file holds: 'sample_\*/X'"):
         ooc.open(str(path), "sample_*")
 
 
@@ -215,7 +215,8 @@ def test_a_file_of_h5sparse(tmp_path: Path) -> None:
         group.attrs.update({"h5sparse_format": np.bytes_("csr"), "h5sparse_shape": MATRIX.shape})
         for part in ("data", "indices", "indptr"):
             group[part] = getattr(MATRIX, part)
-    assert_array_equal(np.asarray(ooc.open(str(path), "X")), DENSE)
+    with pytest.raises(UnknownFormatError, match=r"before 0\.7 must be saved anew"):
+        ooc.open(str(path), "X")
 
 
 def test_files_with_the_same_genes_are_one_array(tmp_path: Path) -> None:
@@ -248,11 +249,8 @@ def test_numbers_with_a_mask_are_refused_with_what_to_do(tmp_path: Path) -> None
         group = file.create_group("obs/age")
         group.attrs["encoding-type"] = "nullable-integer"
         group["values"], group["mask"] = np.arange(6), np.arange(6) % 3 == 0
-    with pytest.raises(UnknownFormatError) as raised:
+    with pytest.raises(UnknownFormatError, match="obs/age/values' and '/obs/age/mask'"):
         ooc.open(str(path), "obs/age")
-    code = str(raised.value).partition("there: ")[2].partition(". [")[0]
-    there = eval(code, {"np": np, "ooc": ooc, "path": str(path)})
-    assert np.asarray(there).tolist() == [1, 2, 4, 5]
 
 
 def test_other_axes_are_refused(tmp_path: Path) -> None:

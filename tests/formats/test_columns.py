@@ -15,7 +15,7 @@ from numpy.testing import assert_array_equal
 from servers.ranges import RangeServer
 
 import oocdata as ooc
-from oocdata.errors import ArgumentError, MismatchedPartsError
+from oocdata.errors import ArgumentError, MismatchedPartsError, UnknownFormatError
 from oocdata.formats import anndata
 
 GENES = [f"gene {number}" for number in range(30)]
@@ -203,13 +203,13 @@ def test_fewer_names_than_columns(tmp_path: Path) -> None:
 def test_files_of_anndata_before_0_7(tmp_path: Path, prefix: str, kind: Any) -> None:
     """A table was one dataset of rows, with the index as its first field."""
     rows = np.dtype([("index", kind), ("n_cells", "i8")])
-    for name, genes in {"a": GENES, "b": GENES, "c": SWAPPED}.items():
-        with h5py.File(tmp_path / f"{name}.h5ad", "w") as file:
+    paths = [str(tmp_path / f"{name}.h5ad") for name in "ab"]
+    for path in paths:
+        with h5py.File(path, "w") as file:
             file[f"{prefix}X"] = DENSE
-            file[f"{prefix}var"] = np.array([(gene.encode(), 1) for gene in genes], rows)
-    paths = [str(tmp_path / f"{name}.h5ad") for name in "abc"]
-    assert_array_equal(ooc.open(paths[:2], f"{prefix}X").take([41]), DENSE[[1]])
-    with pytest.raises(MismatchedPartsError, match=r"column 4 is 'gene 4' .*'gene 5' in"):
+            file[f"{prefix}var"] = np.array([(gene.encode(), 1) for gene in GENES], rows)
+    assert_array_equal(ooc.open(paths[0], f"{prefix}X").take([1]), DENSE[[1]])
+    with pytest.raises(UnknownFormatError, match=rf"saved anew.*dataset '/{prefix}var'"):
         ooc.open(paths, f"{prefix}X")
 
 
@@ -221,8 +221,8 @@ def test_columns_brought_into_one_order(tmp_path: Path, dense: bool) -> None:
     ]
     one, other = (ooc.open(path, "X") for path in paths)
     expected = np.concatenate([DENSE, DENSE[:, ORDER]])
-    names = ooc.read_names(paths[1], "var/_index")
-    order = np.array([names.index(name) for name in ooc.read_names(paths[0], "var/_index")])
+    here, there = (np.asarray(ooc.open(path, "var/_index")).tolist() for path in paths)
+    order = np.array([there.index(name) for name in here])
     ways = [other[:, order], other.map(lambda rows: rows[:, order])]
     for way in ways:
         assert_array_equal(ooc.concat([one, way]).take(range(80)), expected)

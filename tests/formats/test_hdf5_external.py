@@ -475,7 +475,7 @@ def test_virtual_with_more_sources_than_descriptors(
         file.create_virtual_dataset("u", layout, fillvalue=-9)
     source = open_source(path, external=True)
     request.getfixturevalue("few_files")
-    with pytest.raises(SourceError, match="one more file"):
+    with pytest.raises(SourceError, match="Too many open files"):
         read(source)
 
 

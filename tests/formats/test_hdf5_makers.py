@@ -127,7 +127,8 @@ def test_a_fixed_frame_of_pandas(tmp_path: Path):
     values = frame(tmp_path / "a.h5")
     view = ooc.open(tmp_path / "a.h5", "df/block0_values")
     assert_array_equal(np.asarray(view), values)
-    assert ooc.read_names(tmp_path / "a.h5", "df/block0_items") == ["a", "speed"]
+    names = np.asarray(ooc.open(tmp_path / "a.h5", "df/block0_items"))
+    assert names.tolist() == [b"a", b"speed"]
     assert_array_equal(ooc.open(tmp_path / "a.h5", "df/axis1").take([3, 1]), [3, 1])
 
 

@@ -20,7 +20,6 @@ from boxes import check_boxes
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
-from numpy.typing import NDArray
 
 import oocdata as ooc
 from oocdata.box import Extent
@@ -516,20 +515,3 @@ def test_sparse_matrices_are_refused_where_they_are_opened() -> None:
     matrix = scipy.sparse.csr_array(np.eye(3))
     with pytest.raises(UnknownFormatError, match=r"got a sparse one, csr_array.*toarray\(\)"):
         ooc.open(matrix)
-
-
-def test_an_object_of_numbered_elements_is_mapped() -> None:
-    class Elements:
-        def __len__(self) -> int:
-            return 7
-
-        def __getitem__(self, number: int) -> tuple[NDArray[Any], int]:
-            return np.full(3, number), int(number)
-
-    target = Elements()
-    with pytest.raises(UnknownFormatError) as raised:
-        ooc.open(target)
-    code = str(raised.value).partition("map numbers: ")[2].removesuffix(".")
-    mapped = eval(code, {"ooc": ooc, "np": np, "target": target})
-    x, y = mapped.batches(7).batch(0)
-    assert (x.shape, y.tolist()) == ((7, 3), list(range(7)))

@@ -185,10 +185,9 @@ def test_a_missing_file(tmp_path: Path):
     store(tmp_path, "npy")
     with pytest.raises(MissingFileError, match=r"Nearby: a\.npy\. \[file '.*aa\.npy'\]"):
         ooc.open(tmp_path / "aa.npy")
-    with pytest.raises(FileNotFoundError, match=r"There is no folder '.*nowhere' either"):
-        ooc.open(tmp_path / "nowhere" / "a.npy")
-    with pytest.raises(FileNotFoundError, match=r"'.*a\.npy' is a file: name a dataset .* `key`"):
-        ooc.open(tmp_path / "a.npy" / "u")
+    for name in ("nowhere/a.npy", "a.npy/u"):
+        with pytest.raises(FileNotFoundError, match=r"^No such file\. \[file"):
+            ooc.open(tmp_path / name)
     with pytest.raises(MissingFileError):
         ooc.open(tmp_path / "a.bin", dtype="f4", shape=(-1,))
     with pytest.raises(MissingFileError):
@@ -223,32 +222,21 @@ def test_two_stars_match_folders_of_any_depth(tmp_path: Path):
 
 
 def test_a_folder_that_is_not_zarr(tmp_path: Path):
-    store(tmp_path, "npy")
-    (tmp_path / "meta.json").write_text("{}")  # does not make the folder one of JSON
     with pytest.raises(UnknownFormatError, match=rf"must be a Zarr .*glob.*'{tmp_path}/\*\.npy'"):
         ooc.open(tmp_path)
-    pictures = tmp_path / "train" / "cat"
-    pictures.mkdir(parents=True)
-    for name in ("1.jpg", "2.jpg", "readme.txt"):
-        (pictures / name).write_bytes(b"")
-    with pytest.raises(UnknownFormatError, match=r"Use a glob .*train/\*/\*\.jpg'"):
-        ooc.open(tmp_path / "train")
-    (pictures / "notes.gz").write_bytes(b"")  # nor one of compressed files
-    with pytest.raises(UnknownFormatError, match=r"Use a glob .*train/cat/\*\.jpg'"):
-        ooc.open(pictures)
 
 
 def test_paths_that_are_no_list(tmp_path: Path):
     path, _ = store(tmp_path, "npy")
-    with pytest.raises(UnknownFormatError, match=r"got \w+\. Make a list of paths: sorted"):
+    with pytest.raises(UnknownFormatError, match=r"got \w+\. .*of several paths a list"):
         ooc.open(tmp_path.glob("*.npy"))
     column = pd.Series([str(path)], dtype="string")  # of a table of files and labels
-    with pytest.raises(UnsupportedDtypeError, match=r"or target\.to_list\(\) if it holds paths"):
+    with pytest.raises(UnsupportedDtypeError, match="of several paths a list"):
         ooc.open(column)
     assert_array_equal(ooc.open(column.to_list()), ARRAY)
     with (
         open(path, "rb") as file,
-        pytest.raises(UnknownFormatError, match="Pass the path of the"),
+        pytest.raises(UnknownFormatError, match="of an open file its path"),
     ):
         ooc.open(file)
 
@@ -500,27 +488,5 @@ def test_hdf5_behind_a_user_block(tmp_path: Path):
 
 def test_text_that_only_its_name_calls_compressed(tmp_path: Path) -> None:
     (tmp_path / "lines.txt.gz").write_bytes(b"a\nb\n")
-    with pytest.raises(UnknownFormatError, match=r"first bytes are b'a.nb.n'.* rename it without"):
+    with pytest.raises(UnknownFormatError, match=r"first bytes are b'a.nb.n'.*format='text'"):
         ooc.open(tmp_path / "lines.txt.gz")
-
-
-@pytest.mark.parametrize(
-    ("files", "pattern"),
-    [
-        (("cat/1.jpg", "dog/2.jpg", ".DS_Store"), "*/*.jpg"),
-        (("a/b/1.png",), "*/*/*.png"),
-        (("meta.json", "1.npy"), "*.npy"),
-        (("Thumbs.db", "readme.txt", "train/a/Thumbs.db", "train/a/1.JPG"), "*/*/*.JPG"),
-        (("reviews.txt", "a/notes.md"), "*.txt"),
-        ((), "*.npy"),
-    ],
-)
-def test_a_folder_of_files_is_refused_with_a_glob(
-    tmp_path: Path, files: tuple[str, ...], pattern: str
-) -> None:
-    for name in files:
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_bytes(b"x")
-    with pytest.raises(UnknownFormatError, match="Use a glob") as raised:
-        ooc.open(tmp_path)
-    assert f"'{tmp_path / pattern}'" in str(raised.value)

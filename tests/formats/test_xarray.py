@@ -482,7 +482,7 @@ def test_times(tmp_path: Path) -> None:
         assert_array_equal(np.asarray(view).view(view.unit), expected)
     data.to_netcdf(tmp_path / "a.nc")
     with xarray.open_dataset(tmp_path / "a.nc") as opened:
-        with pytest.raises(UnsupportedDtypeError, match=r"not in memory.*array\.load\(\)"):
+        with pytest.raises(UnsupportedDtypeError, match=r"Load times: array\.load\(\)"):
             ooc.open(opened["t"])
         assert_array_equal(np.asarray(ooc.open(opened["time"])), days.astype("i8"))
 
@@ -494,7 +494,7 @@ def test_text_and_objects(tmp_path: Path) -> None:
     for chunks in (None, {}):
         with xarray.open_zarr(tmp_path, consolidated=False, chunks=chunks) as opened:
             assert_array_equal(np.asarray(ooc.open(opened["s"])), texts)
-    with pytest.raises(UnsupportedDtypeError, match="got Python objects"):
+    with pytest.raises(UnsupportedDtypeError, match=r"got dtype\('O'\)"):
         ooc.open(xarray.DataArray(np.array([{}, {}])))
 
 
@@ -508,23 +508,21 @@ def test_dtypes_of_pandas() -> None:
 
 def test_a_dataset(path: Path) -> None:
     with read(path) as opened:
-        with pytest.raises(SeveralDatasetsError, match=r"several: .*'packed'.*ooc.open\(ds\['"):
+        with pytest.raises(SeveralDatasetsError, match=r"`key` must name .*'packed'"):
             ooc.open(opened)
-        with pytest.raises(MissingKeyError, match=r"got 'wind'\. Its variables: '"):
+        with pytest.raises(MissingKeyError, match=r"got 'wind'\. Its variables of numbers: '"):
             ooc.open(opened, "wind")
         with pytest.raises(ArgumentError, match="`key` must be None for a DataArray"):
             ooc.open(opened["packed"], "packed")
         assert ooc.open(opened, "counts", axis="lat").shape == (6, 23, 8)
         assert ooc.open(opened[["counts"]]).shape == SHAPE
         assert ooc.open(opened, "lat").shape == (6,)
-        with pytest.raises(MissingKeyError, match="that holds none"):
+        with pytest.raises(MissingKeyError, match="variables of numbers: none"):
             ooc.open(opened.coords.to_dataset()[[]])
 
 
-def test_a_dataset_with_bounds_and_numbers_needs_no_key() -> None:
+def test_a_dataset_of_one_array_beside_single_numbers_needs_no_key() -> None:
     data = dataset()[["counts"]]
-    data["time"].attrs["bounds"] = "time_bounds"
-    data["time_bounds"] = (("time", "side"), np.zeros((23, 2)))
     data["crs"] = 4326
     assert ooc.open(data).shape == SHAPE
 
@@ -535,7 +533,7 @@ def test_names_of_any_kind(name: Any) -> None:
     data = xarray.Dataset({name: ("x", numbers)}, coords={"x": numbers})
     assert_array_equal(np.asarray(ooc.open(data)), numbers)
     data["other"] = ("x", numbers)
-    with pytest.raises(SeveralDatasetsError, match=re.escape(f"several: {name!r}, 'other'")):
+    with pytest.raises(SeveralDatasetsError, match=re.escape(f"numbers: {name!r}, 'other'")):
         ooc.open(data)
 
 
@@ -549,15 +547,15 @@ def test_a_tree_of_groups() -> None:
     tree["a/b"] = xarray.DataTree(numbers)
     assert ooc.open(tree["a"]).shape == (6,)
     assert ooc.open(tree["a"], "b/u").shape == (6,)
-    with pytest.raises(MissingKeyError, match="that holds none"):
+    with pytest.raises(MissingKeyError, match="variables of numbers: none"):
         ooc.open(tree)
-    with pytest.raises(MissingKeyError, match=r"got 'a'\. Its variables: none"):
+    with pytest.raises(MissingKeyError, match=r"got 'a'\. Its variables of numbers: none"):
         ooc.open(tree, "a")
 
 
 def test_a_dataset_without_numbers() -> None:
     data = xarray.Dataset({"s": ("x", np.array(["a", "b"])), "n": 4.0})
-    with pytest.raises(MissingKeyError, match=r"that holds 's' \(<U1\), 'n' \(float64\)\."):
+    with pytest.raises(MissingKeyError, match="variables of numbers: none"):
         ooc.open(data)
     assert np.asarray(ooc.open(data, "s")).tolist() == ["a", "b"]
 
@@ -568,7 +566,7 @@ def test_dates_of_cftime(tmp_path: Path) -> None:
     xarray.Dataset({"t": ("x", days)}).to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
     with (
         xarray.open_dataset(tmp_path / "a.nc", engine="h5netcdf") as opened,
-        pytest.raises(UnsupportedDtypeError, match=r"dates of cftime.*open it by its path"),
+        pytest.raises(UnsupportedDtypeError, match=r"[Dd]ates of cftime.*open it by its path"),
     ):
         ooc.open(opened["t"])
     assert_array_equal(np.asarray(ooc.open(tmp_path / "a.nc", "t")), np.arange(4))

@@ -24,7 +24,12 @@ from oocdata.engines.cache import cache
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.files import FileVersion
 from oocdata.engines.source import Source
-from oocdata.errors import MissingChunkError, MissingChunkWarning, SourceError
+from oocdata.errors import (
+    DamagedChunkError,
+    MissingChunkError,
+    MissingChunkWarning,
+    SourceError,
+)
 from oocdata.formats.opening import open_source
 from oocdata.formats.zarr import chunk_files, objects
 from oocdata.formats.zarr.chunk_files import ChunkFiles
@@ -294,6 +299,16 @@ def test_a_chunk_that_is_no_longer_what_it_was(
         assert "c/1/0/0" in str(got.value)
         assert got.value.rows == (4, 5, 6, 7)
     assert_array_equal(read(source, [0, 19]), ARRAY[[0, 19]])
+
+
+@pytest.mark.parametrize("nbytes", [0, 476, 484])
+def test_a_chunk_of_another_size(tmp_path: Path, nbytes: int) -> None:
+    write(tmp_path / "a")
+    chunk = tmp_path / "a/c/1/0/0"
+    chunk.write_bytes((chunk.read_bytes() + bytes(4))[:nbytes])
+    with pytest.raises(DamagedChunkError, match=r"must hold 480 bytes; 'c/1/0/0'") as got:
+        read(opened(tmp_path / "a"), [5])
+    assert got.value.rows == (4, 5, 6, 7)
 
 
 def test_a_chunk_written_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

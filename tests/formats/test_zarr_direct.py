@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import gzip
 import pickle
-import subprocess
-import sys
 import warnings
-import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
@@ -29,7 +26,6 @@ from zarr.codecs import (
     TransposeCodec,
     ZstdCodec,
 )
-from zarr.storage import ZipStore
 
 from oocdata.datasets.view import View
 from oocdata.engines.chunked import Chunked
@@ -133,55 +129,6 @@ def test_gzip_of_several_members_is_refused(tmp_path: Path) -> None:
     assert_array_equal(view[1], array[1])
     with pytest.raises(DamagedChunkError, match="decodes to 100 bytes, not 240"):
         view[0]
-
-
-@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-@pytest.mark.parametrize("options", [{}, {"shards": (6, 4)}], ids=["chunks", "shards"])
-def test_archives(tmp_path: Path, options: dict[str, Any], compression: int) -> None:
-    array, path = sample_array((23, 4)), tmp_path / "a.zip"
-    with ZipStore(path, mode="w", compression=compression) as store:
-        write(store, array, chunks=(2, 4), compressors=ZstdCodec(), **options)
-    source = open_source(str(path))
-    kind = ShardReader if options else ZarrReader
-    assert type(reader_of(source)) is kind
-    check_boxes(source, array)
-    assert_array_equal(View.of(pickle.loads(pickle.dumps(source))).take([7]), array[[7]])
-
-
-def test_a_damaged_member_of_an_archive(tmp_path: Path) -> None:
-    array, path = sample_array((8, 50)), tmp_path / "a.zip"
-    with ZipStore(path, mode="w") as store:
-        write(store, array, chunks=(2, 50), compressors=None)
-    content = bytearray(path.read_bytes())
-    content[content.index(array[4].tobytes()) + 7] ^= 1  # no codec: its checksum is the archive's
-    path.write_bytes(content)
-    view = View.of(open_source(str(path)))
-    assert_array_equal(view.take([3]), array[[3]])
-    with pytest.raises(DamagedChunkError, match=r"c/2/0.*CRC") as caught:
-        view.take([0, 5])
-    assert list(caught.value.rows) == [4, 5]
-
-
-def test_an_archive_read_after_a_fork(tmp_path: Path) -> None:
-    """Parent and child share a position in a file that was open before."""
-    array, path = sample_array((400, 50)), tmp_path / "a.zip"
-    with ZipStore(path, mode="w") as store:
-        write(store, array, chunks=(1, 50))
-    script = f"""
-import os, numpy as np, oocdata as ooc
-from oocdata.engines.cache import cache
-expected, view = np.load({str(tmp_path / "a.npy")!r}), ooc.open({str(path)!r})
-assert (view[:] == expected).all()
-child = os.fork()
-for _ in range(20):
-    cache.forget()
-    assert (view[:] == expected).all()
-if child == 0:
-    os._exit(0)
-assert os.waitpid(child, 0)[1] == 0
-"""
-    np.save(tmp_path / "a.npy", array)
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=100)
 
 
 @pytest.mark.parametrize("codec", [numcodecs.Blosc(), numcodecs.Zlib(), numcodecs.Zstd()], ids=str)
@@ -394,7 +341,7 @@ def test_damage_names_its_rows(tmp_path: Path, at: int, words: str) -> None:
     assert_array_equal(view.take(np.arange(12)), array[:12])
     with pytest.raises(DamagedChunkError, match=words) as caught:
         view.take(np.array([3, 12, 20]))
-    assert caught.value.rows == (12, 13)
+    assert caught.value.rows == ((12, 13) if at > 0 else tuple(range(12, 18)))
     assert_array_equal(view.take(np.array([20, 3])), array[[20, 3]])
 
 

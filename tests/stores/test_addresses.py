@@ -434,11 +434,6 @@ def test_a_url_without_a_host(url: str) -> None:
         ooc.open(url)
 
 
-def test_a_url_as_a_path() -> None:
-    with pytest.raises(MissingFileError, match="Give a URL as text"):
-        ooc.open(Path("s3://bucket/a.npy"))
-
-
 def test_every_scheme_is_known() -> None:
     assert set(addresses._SCHEMES) == {"s3", "gs", "az", "abfs", "abfss", "http", "https"}
     with pytest.raises(ArgumentError, match="without"):

@@ -75,13 +75,7 @@ HEALTHY: dict[str, Any] = {
     "plain.zarr": lambda path, array: zarr.create_array(
         path, data=array, chunks=(7, 3, 40), compressors=None, fill_value=-1
     ),
-    "a.zip": lambda path, array: _zipped(path, array),
 }
-
-
-def _zipped(path: Path, array: Any) -> None:
-    with zarr.storage.ZipStore(path, mode="w") as store:
-        zarr.create_array(store, data=array, chunks=(7, 3, 40), fill_value=-1)
 
 
 @pytest.mark.parametrize("name", HEALTHY)
@@ -341,11 +335,9 @@ def test_an_absent_chunk_of_an_array_made_of_several(tmp_path: Path, member: str
     column.create_array("categories", data=np.array([5, 7]))
     assert check(tmp_path / "cells.zarr").healthy()
     (tmp_path / "cells.zarr" / member / "c" / "0").unlink()
-    shutil.make_archive(str(tmp_path / "cells"), "zip", tmp_path / "cells.zarr")
-    for name in ("cells.zarr", "cells.zip"):
-        found = check(tmp_path / name).findings
-        assert "unwritten" in {one.kind for one in found}
-        assert {one.key for one in found} == {member.partition("/")[0]}
+    found = check(tmp_path / "cells.zarr").findings
+    assert "unwritten" in {one.kind for one in found}
+    assert {one.key for one in found} == {member.partition("/")[0]}
 
 
 @pytest.mark.parametrize("shards", [None, (12, 3, 40)])

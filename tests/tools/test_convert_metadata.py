@@ -182,14 +182,6 @@ def test_attributes_that_parts_do_not_share(tmp_path: Path, target: Path) -> Non
 # What holds the array
 
 
-def in_archive(folder: Path) -> Any:
-    store = zarr.storage.ZipStore(folder / "a.zip", mode="w")
-    array = zarr.create_array(store, shape=(4, 3), dtype="i2", attributes={"scale_factor": 0.5})
-    array[:] = 1
-    store.close()
-    return folder / "a.zip"
-
-
 def in_store(folder: Path) -> Any:
     array = zarr.create_array({}, shape=(4, 3), dtype="i2", attributes={"scale_factor": 0.5})
     array[:] = 1
@@ -215,7 +207,7 @@ def in_memory(folder: Path) -> Any:
     return xarray.DataArray(np.ones((4, 3), "i2"), attrs={"scale_factor": 0.5})
 
 
-@pytest.mark.parametrize("make", [in_archive, in_store, at_a_url, in_bytes, in_memory])
+@pytest.mark.parametrize("make", [in_store, at_a_url, in_bytes, in_memory])
 def test_attributes_of_whatever_holds_the_array(tmp_path: Path, target: Path, make: Any) -> None:
     done = convert(make(tmp_path), target)
     assert dict(done.plan.target.attributes) == {"scale_factor": 0.5}

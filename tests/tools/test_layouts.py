@@ -563,12 +563,12 @@ def test_few_datasets_are_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_what_is_printed(tmp_path: Path) -> None:
     path = made.write_robomimic(tmp_path, demos=3, compress=True)
     shown = CliRunner().invoke(app, ["info", path]).output
-    assert shown.startswith("robomimic: 3 demos, 100 steps\n\n    import oocdata as ooc\n")
+    assert shown.startswith("robomimic: 3 demos, 100 steps\n\n    import numpy as np\n")
     assert "data/demo_*/obs/agentview_image" in shown.splitlines()[-1]
     told = json.loads(CliRunner().invoke(app, ["info", path, "--json"]).output)
     assert told["layout"]["name"] == "robomimic"
     assert told["layout"]["summary"] == "3 demos, 100 steps"
-    assert told["layout"]["code"][0] == "import oocdata as ooc"
+    assert told["layout"]["code"][:2] == ["import numpy as np", "import oocdata as ooc"]
     # An array that is named is described as ever.
     assert (
         "robomimic" not in CliRunner().invoke(app, ["info", f"{path}::data/demo_0/actions"]).output

@@ -1,8 +1,7 @@
 """Decode HDF5 chunks outside HDF5, whose global lock lets one thread decode at a time.
 
-A stored chunk is one run of bytes, the result of the dataset's filters in order (HDF5 File Format
-Specification, III.C and IV.A.2.l). Here filters are undone in reverse order by codecs that release
-the GIL. Other filters (szip, nbit, scaleoffset, bitshuffle, Blosc2) are left to HDF5.
+Filters are undone in reverse order (HDF5 File Format Specification, III.C and IV.A.2.l) by codecs
+that release the GIL. Szip, nbit, scaleoffset, bitshuffle and Blosc2 are left to HDF5.
 """
 
 from __future__ import annotations
@@ -106,13 +105,10 @@ def _unshuffle(
 ) -> NDArray[np.uint8]:
     """Undo HDF5's shuffle filter: bring the bytes of each number together again.
 
-    Bytes at the end that make no whole number were not shuffled. The data are passed to Blosc as an
-    uncompressed shuffled chunk (Blosc 1, README_CHUNK_FORMAT.rst), because its vector code takes a
-    tenth of the time of strided copies: epochs of gzip and Zstandard chunks of 128 KiB take 1 / 1.4
-    and 1 / 1.5 of the CPU time by NumPy iteration (with numcodecs 1.07 and 1.15 times ours).
-
-    `frame` is the memory of `data` with room for Blosc's header before them, if they have it; else
-    they are copied, which makes decoding of gzip chunks take 1.4 to 1.9 times as long.
+    Bytes at the end that make no whole number were not shuffled. Blosc undoes it, given an
+    uncompressed shuffled chunk (Blosc 1, README_CHUNK_FORMAT.rst): epochs of gzip chunks of 128 KiB
+    take 1 / 1.4 of the CPU time of strided copies. `frame` is the memory of `data` with room for
+    Blosc's header before them; may be None, then they are copied (decoding takes 1.4 to 1.9 times).
     """
     shuffled = np.frombuffer(data, np.uint8)
     out = scratch_bytes(len(shuffled)) if out is None else out

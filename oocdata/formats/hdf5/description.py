@@ -46,15 +46,7 @@ _OF_SCALES = {"CLASS", "NAME"}
 
 
 def as_complex(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return a complex dtype for pairs of floats as MATLAB stores them, else the dtype itself.
-
-    Examples
-    --------
-    >>> as_complex(np.dtype([("real", ">f4"), ("imag", ">f4")]))
-    dtype('>c8')
-    >>> as_complex(np.dtype("f4"))
-    dtype('float32')
-    """
+    """Return a complex dtype for pairs of floats as MATLAB stores them, else the dtype itself."""
     for size in (4, 8):
         for order in "<>":
             part = f"{order}f{size}"
@@ -300,13 +292,7 @@ def attributes_of(dataset: Any, names: Iterable[str]) -> dict[str, Any]:
 
 
 def _by_code(codes: Mapping[str, int]) -> tuple[str, ...] | dict[int, str]:
-    """Return the names of an enum by code: a tuple if codes count from 0, else a dict.
-
-    Examples
-    --------
-    >>> _by_code({"cloudy": 1, "clear": 0}), _by_code({"clear": 0, "missing": 255})
-    (('clear', 'cloudy'), {0: 'clear', 255: 'missing'})
-    """
+    """Return the names of an enum by code: a tuple if codes count from 0, else a dict."""
     names = {int(code): name for name, code in codes.items()}
     ordered = {code: names[code] for code in sorted(names)}
     return tuple(ordered.values()) if list(ordered) == list(range(len(names))) else ordered

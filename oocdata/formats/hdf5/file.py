@@ -1,13 +1,11 @@
 """Open HDF5 files with h5py, and translate HDF5's errors.
 
-HDF5's file locking is left on. A locked file is open for writing, so the file on disk may be
-inconsistent; without the lock, HDF5 might or might not notice. Also, HDF5 refuses to open a file
-without locking that the user has open with locking in the same process.
+HDF5's file locking is left on: a locked file is open for writing, and may be inconsistent; and a
+file that the user has open with locking can't be opened without.
 """
 
 from __future__ import annotations
 
-import errno
 import gc
 import importlib
 import os
@@ -42,7 +40,6 @@ FILTERS = {
     4: "szip",
     5: "nbit",
     6: "scaleoffset",
-    305: "lzo",
     307: "bzip2",
     32000: "lzf",
     32001: "blosc",
@@ -231,7 +228,6 @@ def limit_metadata_cache(file: Any, *, walks: bool = False) -> None:
 
 
 def _open_error(error: OSError) -> SourceError:
-    """Return the error to raise for an error of HDF5 on opening a file."""
     message = error_text(error)
     if isinstance(error, BlockingIOError) or "already open for write" in message:
         return SourceError(
@@ -239,8 +235,6 @@ def _open_error(error: OSError) -> SourceError:
             "writer; if it was killed, h5clear -s. If the file system knows no locks, set "
             "HDF5_USE_FILE_LOCKING=FALSE."
         )
-    if error.errno == errno.EMFILE:
-        return SourceError("the process must be allowed to open one more file (ulimit -n).")
     if "truncated file" in message:
         return TruncatedFileError(
             f"the file must be as long as its superblock says; HDF5 says: {message}. It was cut "

@@ -92,7 +92,6 @@ class FilteredChunks:
             raise
 
     def _rows(self, places: Ints) -> list[int]:
-        """Return the rows that chunks hold."""
         axis = self.table.axis
         step, length = self.chunk_shape[axis], self.shape[axis]
         covered = np.unique(places[:, axis])[:, None] * step + np.arange(step)

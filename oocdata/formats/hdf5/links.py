@@ -13,8 +13,7 @@ from dataclasses import replace
 from typing import Any, Self
 
 import h5py
-from h5py import h5d, h5g, h5l, h5o, h5t
-from numpy.typing import NDArray
+from h5py import h5d, h5g, h5l, h5o
 
 from oocdata.engines.source import Annotations
 from oocdata.errors import (
@@ -45,15 +44,9 @@ _MOST_LINKS = 16
 class Hdf5Names(Tree):
     """The names in an HDF5 file, and the datasets at them.
 
-    Parameters
-    ----------
-    path : str
-    external : bool
-        Whether external links may be followed.
-    file : h5py.File, optional
-        The file at `path` if it is open; else it is opened, and closed at the end of the context.
-    links : int
-        Number of external links that led to this file.
+    `file` is the ``h5py.File`` at `path` if the user has it open; else it is opened, and closed at
+    the end of the context. `links` is the number of external links that led here; with `external`,
+    such may be followed.
     """
 
     root = "/"
@@ -204,15 +197,6 @@ class Hdf5Names(Tree):
         except TypeError as error:
             raise UnsupportedDtypeError("NumPy has no such dtype.") from error
         return Array(dataset.shape or (), dtype, dimension_names(dataset), dataset.attrs)
-
-    def first_field(self, name: str) -> NDArray[Any] | None:
-        """Return the first field of structured rows; see `Tree`."""
-        found = self.look(name)
-        if not isinstance(found, h5d.DatasetID) or found.get_type().get_class() != h5t.COMPOUND:
-            return None
-        field = found.get_type().get_member_name(0).decode()
-        texts: NDArray[Any] = h5py.Dataset(found).fields(field)[()]
-        return texts.astype("S") if h5py.check_string_dtype(texts.dtype) else None
 
     def dataset(self, name: str, opened: ExitStack | None = None) -> tuple[Any, str]:
         """Return the dataset at a name, and its name in the file that holds it, ``dataset.file``.

@@ -1,15 +1,12 @@
 """Prefetch the metadata of an HDF5 file in a store by following the addresses in them.
 
-HDF5 reads its metadata in small pieces, each found by an address in the previous one, and in most
-files they are scattered between the data. Over a link each piece would be a round trip. So the
-pieces that HDF5 reads are parsed here, and all pieces that one refers to are fetched at once: with
-round trips of 50 ms, a pattern of 200 chunked datasets opens in 4 s instead of 20, and its first
-batch arrives after 8 s instead of 38.
+HDF5 reads scattered small pieces, each found by an address in the previous one, a round trip each.
+Here pieces are parsed, and all that one refers to are fetched at once: at 50 ms a round trip, a
+pattern of 200 chunked datasets opens in 4 s instead of 20.
 
 HDF5 File Format Specification, version 3.0: B-trees of version 1 (III.A.1), symbol table nodes
-(III.B), local heaps (III.D), object headers (IV.A.1), data layout (IV.A.2.i); in newer files, the
-chunk index of datasets that grow along one axis (VII.D, extensible arrays). That of datasets of
-fixed shape (VII.C) is contiguous, so it is not followed: 60,000 chunks cost 4 more requests.
+(III.B), local heaps (III.D), object headers (IV.A.1), data layout (IV.A.2.i), extensible arrays
+(VII.D). The chunk index of datasets of fixed shape (VII.C) is contiguous, and not followed.
 """
 
 from __future__ import annotations
@@ -46,14 +43,7 @@ _MOST_PIECES = 4096
 
 
 def referenced_pieces(data: bytes) -> Iterator[tuple[int, int]]:
-    """Yield address and length of each piece that a piece of metadata refers to, where known.
-
-    Examples
-    --------
-    >>> heap = b"HEAP" + bytes(4) + struct.pack("<3Q", 88, 16, 4096)
-    >>> list(referenced_pieces(heap))
-    [(4096, 88)]
-    """
+    """Yield address and length of each piece that a piece of metadata refers to, where known."""
     kind = data[:4]
     if kind == b"TREE" and len(data) > 24:
         yield from _of_tree(data)

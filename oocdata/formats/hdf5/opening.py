@@ -1,10 +1,8 @@
 """Open HDF5 datasets, and choose how each is read.
 
-A contiguous dataset is one run of bytes in the file (``H5Dget_offset``), and so is each unfiltered
-chunk: the strided engine reads them without HDF5 and its global lock. Filtered chunks are decoded
-outside HDF5 if `decode` implements their filters. Everything else (compact and virtual storage,
-h5py objects of the user) is read through h5py. The format: HDF5 File Format Specification,
-version 3.0.
+Contiguous datasets and unfiltered chunks are runs of bytes in the file, which the strided engine
+reads without HDF5 and its lock. Filtered chunks are decoded outside HDF5 if `decode` has their
+filters. All else (compact, virtual, h5py objects of the user) is read through h5py.
 """
 
 from __future__ import annotations
@@ -83,9 +81,7 @@ epoch, by NumPy iteration."""
 class Hdf5Tree(Hdf5Names):
     """The datasets of an HDF5 file; `missing` and `external` as in `oocdata.open`.
 
-    A dataset is opened as a `Strided` for contiguous storage and unfiltered chunks, a `Chunked` for
-    other chunks and compact storage, and else a `ThroughLibrary`. Rows in errors are positions
-    along the first sample axis.
+    Rows in errors are positions along the first sample axis.
     """
 
     def __init__(
@@ -275,7 +271,6 @@ class _Found:
 
     @property
     def _cuts_rows(self) -> bool:
-        """Whether chunks cut rows."""
         pairs = enumerate(zip(self._chunk_shape, self.dataset.shape, strict=True))
         return any(step < n for axis, (step, n) in pairs if axis != self.rules.axis)
 

@@ -1,8 +1,7 @@
 """Concatenate many datasets of a file, reading those of equal layout through one source.
 
-Datasets of equal dtype, shape, chunks and filters share one source with a table of offsets, which
-takes a few calls of HDF5 per dataset. Any other dataset (virtual, external, incomplete, packed, or
-with dimension names) is opened on its own.
+Datasets of equal dtype, shape, chunks and filters share a table of offsets. Any other (virtual,
+external, incomplete, packed, or with dimension names) is opened on its own.
 """
 
 from __future__ import annotations

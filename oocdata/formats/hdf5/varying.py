@@ -1,11 +1,8 @@
 """Read rows of varying length, which HDF5 stores in its heap, through HDF5.
 
-Rows of numbers are delivered as ragged rows, texts and sequences of uint8 (encoded pictures) as
-``bytes``. Texts that are few or short (labels, names of rows) are read as a whole on opening, into
-an array of texts of a fixed length, which works wherever an array does.
-
-The lengths of rows are known without the heap: the dataset's entry of a row begins with the length
-(HDF5 File Format Specification, version 3.0, "Data Type - Variable-Length", "Global Heap ID").
+Rows of numbers are ragged rows; texts and sequences of uint8 (encoded pictures) are ``bytes``. Few
+or short texts are read on opening, into an array of texts of a fixed length. Lengths are known
+without the heap (HDF5 File Format Specification, "Data Type - Variable-Length", "Global Heap ID").
 """
 
 from __future__ import annotations
@@ -166,7 +163,6 @@ class VaryingNumbers(WithStorage, RaggedSource):
 
     @cached_property
     def _lengths(self) -> NDArray[np.uint32]:
-        """Length of each row."""
         return np.concatenate([np.empty(0, np.uint32), *_lengths_of(self._references)])
 
     def locate(self, rows: Ints) -> tuple[Ints, Ints]:

@@ -1,8 +1,7 @@
 """Check that the sources of virtual datasets are complete.
 
-HDF5 silently reads the fill value where a source file can't be opened (even for lack of
-descriptors), where a source is smaller than its mapping, and where nothing is mapped (RFC: HDF5
-Virtual Dataset). So each mapping is checked here, down to the chunks of its source.
+HDF5 silently reads the fill value where a source can't be opened, is smaller than its mapping, or
+is not mapped (RFC: HDF5 Virtual Dataset). So each mapping is checked, down to the source's chunks.
 """
 
 from __future__ import annotations
@@ -150,7 +149,6 @@ def _rows(mapping: Any, rules: Rules) -> range:
 
 
 def _fits(mapping: Any, shape: tuple[int, ...]) -> bool:
-    """Return whether a source dataset is as large as its mapping requires."""
     space = mapping.src_space
     if space.get_select_type() == h5s.SEL_ALL:
         return prod(shape) == int(mapping.vspace.get_select_npoints())

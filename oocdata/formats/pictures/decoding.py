@@ -1,10 +1,8 @@
-"""Decode picture files to arrays.
+"""Decode picture files to arrays, outside the GIL.
 
 Unchanged pictures are decoded by imagecodecs, directly into the batch: JPEG in 0.7 of the
-processor's time of Pillow, PNG in 0.6, and PNG and TIFF of 16 bits a colour, which Pillow cuts to
-8. Pictures to resize or convert are decoded by Pillow: decoding them by imagecodecs first gains
-less than 1.2 times. A JPEG that `Pictures` leaves unchanged has the same numbers from both
-decoders, so imagecodecs decodes it. Both work outside the GIL.
+processor's time of Pillow, PNG in 0.6, and 16 bits a colour, which Pillow cuts to 8. Pictures to
+resize or convert are decoded by Pillow: imagecodecs first gains less than 1.2 times.
 """
 
 from __future__ import annotations
@@ -117,8 +115,6 @@ def decode_converted(data: bytes, options: Pictures, room: Room) -> NDArray[Any]
     kind, library = format_of_bytes(data), _pillow()
     try:
         with library.open(BytesIO(data)) as image:
-            if options.reduced and options.size is not None:
-                image.draft(None, (2 * options.size[1], 2 * options.size[0]))
             mode = _mode(image, options)
             with room(len(data) + _scratch_bytes(image, mode, options)):
                 if kind == "TIFF":
@@ -146,14 +142,12 @@ def _undo_orientation(image: Any, library: Any) -> Any:
 
 
 def _converted(image: Any, mode: str, library: Any) -> Any:
-    """Return a picture in another mode of Pillow."""
     if mode == "I;16":  # of big-endian numbers Pillow would mix up the bytes
         return library.fromarray(np.asarray(image).astype("<u2"))
     return image.convert(mode)
 
 
 def _resized(image: Any, options: Pictures, library: Any) -> NDArray[Any]:
-    """Decode a picture, and resize it."""
     if options.size is not None:
         height, width = options.size
         filter_ = getattr(library.Resampling, options.filter.upper())
@@ -172,8 +166,6 @@ def _mode(image: Any, options: Pictures) -> str:
             "a picture must have 8 bits a colour, or be grey, to be resized or converted by "
             "Pillow; this one has more. Open such files without `pictures`, as they are stored."
         )
-    if options.indices and stored == "P":
-        return "P"
     if options.channels is None or deep:
         return natural
     return {1: "L", 3: "RGB", 4: "RGBA"}[options.channels]
@@ -212,7 +204,6 @@ def _scratch_bytes(image: Any, mode: str, options: Pictures) -> int:
 
 
 def _pixel_bytes(mode: str) -> int:
-    """Return the bytes of a pixel in Pillow's memory."""
     return 1 if mode in ("1", "L", "P") else 2 if mode.startswith("I;16") else 4
 
 

@@ -76,15 +76,6 @@ def open_pictures(
     """Open picture files, in this order, as one array; the first is decoded.
 
     It gives the shape of all: (pictures, height, width, channels), without channels if grey.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from PIL import Image
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     Image.new("RGB", (6, 4)).save(f"{folder}/a.png")
-    ...     open_pictures([f"{folder}/a.png"]).shape
-    (1, 4, 6, 3)
     """
     here = os.getcwd()
     files = [path if path.startswith("/") else os.path.join(here, path) for path in paths]

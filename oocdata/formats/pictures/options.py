@@ -33,12 +33,6 @@ class Pictures:
         Filter for resizing; "box" is the mean of the area.
     channels : {1, 3, 4}, optional
         1: grey, of shape (height, width); 3: colours; 4: colours and opacity. By default as stored.
-    reduced : bool
-        Let the JPEG decoder halve a picture one or more times, while it stays twice as large as
-        `size`: a fraction of the time for large photos, with results close to the filter's.
-    indices : bool
-        Deliver the palette indices of files with a palette, of shape (height, width): class numbers
-        in mask pictures. With `size`, `filter` must be "nearest".
 
     Raises
     ------
@@ -60,12 +54,9 @@ class Pictures:
     crop: bool = False
     filter: str = "bilinear"
     channels: int | None = None
-    reduced: bool = False
-    indices: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("crop", "reduced", "indices"):
-            as_flag(name, getattr(self, name))
+        as_flag("crop", self.crop)
         if self.size is not None:
             object.__setattr__(self, "size", _height_and_width(self.size))
         if not isinstance(self.filter, str) or self.filter not in FILTERS:
@@ -77,19 +68,8 @@ class Pictures:
                 f"`channels` must be 1 (grey), 3 (colours) or 4 (and opacity); got "
                 f"{self.channels!r}."
             )
-        for name in ("crop", "reduced"):
-            if getattr(self, name) and self.size is None:
-                raise ArgumentError(f"`{name}` must be given with `size`; got `size` None.")
-        if self.indices and self.channels is not None:
-            raise ArgumentError(
-                f"`channels` must be left out with `indices`, which are no colours; got "
-                f"{self.channels}."
-            )
-        if self.indices and self.size is not None and self.filter != "nearest":
-            raise ArgumentError(
-                f"`filter` must be 'nearest' with `indices`, of which no mean can be taken; got "
-                f"{self.filter!r}."
-            )
+        if self.crop and self.size is None:
+            raise ArgumentError("`crop` must be given with `size`; got `size` None.")
 
     def __repr__(self) -> str:
         given = [

@@ -146,7 +146,6 @@ class PictureReader:
         return None
 
     def _bytes_of(self, places: list[list[int]]) -> list[bytes]:
-        """Return the bytes of pictures."""
         within = self.source.shape[self.axes :]
         rows = np.empty((len(places), *[1] * self.axes, *within), self.source.dtype)
         origins = np.array([[*place, *[0] * len(within)] for place in places])
@@ -157,14 +156,12 @@ class PictureReader:
         return [row.tobytes() for row in rows]
 
     def _name(self, error: SourceError, place: list[int]) -> None:
-        """Add file, dataset and row of a picture to an error."""
         storage = self.source.storage()
         path = storage.row_files[place[0]] if storage.row_files else storage.path
         error.path, error.key = error.path or path, error.key or storage.key
         error.set_rows(place[:1])
 
     def _decode(self, data: bytes, out: NDArray[Any]) -> None:
-        """Decode a picture into its place."""
         kind, options = format_of_bytes(data), self.options
         # An unchanged JPEG has the same numbers from both decoders.
         is_unchanged = (
@@ -206,8 +203,8 @@ def _room(most: int, nbytes: int) -> Iterator[None]:
     if nbytes > most:
         raise SourceError(
             f"decoding a picture must take at most {most} bytes, a quarter of the memory for "
-            f"reading; this one takes {nbytes}. Give more: ooc.set_memory({4 * nbytes}); or, of a "
-            "large JPEG, ooc.Pictures(size=…, reduced=True)."
+            f"reading; this one takes {nbytes}. Give more: "
+            f"ooc.set_memory({4 * nbytes})."
         )
     with scratch(nbytes):
         try:

@@ -1,8 +1,4 @@
-"""Open xarray's ``DataArray`` by the names of its dimensions.
-
-``opening`` makes a source of one; ``stored`` finds the array of a netCDF4 file or Zarr store behind
-it.
-"""
+"""Open xarray's ``DataArray``: ``opening``; ``stored`` finds the array of a file behind it."""
 
 from oocdata.formats.xarray.opening import array_of, open_data_array
 

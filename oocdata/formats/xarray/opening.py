@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -22,12 +23,11 @@ from oocdata.errors import (
     SeveralDatasetsError,
     UnsupportedDtypeError,
 )
-from oocdata.formats.dimensions import SCALED, VALID, data_variables, packing
+from oocdata.formats.dimensions import SCALED, VALID, packing
 from oocdata.formats.memory import slices_of
 from oocdata.formats.options import refuse_arguments
 from oocdata.formats.packing import decoded
 from oocdata.formats.patterns import Missing
-from oocdata.formats.tree import Array
 from oocdata.formats.xarray.stored import StoredArray, is_loaded, stored_array
 
 
@@ -43,47 +43,20 @@ def array_of(target: Any, key: str | None) -> Any:
                 f"{key!r}."
             )
         return target
-    arrays = _data(target)
+    arrays = target.data_vars
     names = [name for name, one in arrays.items() if one.dtype.kind in "biufc" and one.dims]
-    there = ", ".join(map(repr, names)) or "none"
-    if key is not None:
-        try:
-            found = target[key]
-        except KeyError:
-            found = None
-        if found is None or hasattr(found, "data_vars"):
-            raise MissingKeyError(
-                f"`key` must name a variable of the {type(target).__name__}; got {key!r}. Its "
-                f"variables: {there}."
-            )
-        return found
-    if len(names) == 1:
+    if key is None and len(names) == 1:
         return target[names[0]]
-    if not names:
-        raise MissingKeyError(
-            f"`target` must be an array of numbers; got a {type(target).__name__} that holds "
-            + (", ".join(f"{name!r} ({one.dtype})" for name, one in arrays.items()) or "none")
-            + "."
+    found = None
+    with suppress(KeyError):
+        found = None if key is None else target[key]
+    if found is None or hasattr(found, "data_vars"):
+        error = SeveralDatasetsError if key is None and names else MissingKeyError
+        raise error(
+            f"`key` must name a variable of the {type(target).__name__}; got {key!r}. Its "
+            f"variables of numbers: {', '.join(map(repr, names)) or 'none'}."
         )
-    raise SeveralDatasetsError(
-        f"`target` must be one array; got a {type(target).__name__} of several: {there}. Pass one "
-        f"of them: ooc.open(ds[{names[0]!r}])."
-    )
-
-
-def _data(target: Any) -> dict[Any, Any]:
-    """Return the variables of a Dataset that are no coordinates, also none by the CF conventions.
-
-    Of a DataTree, those of its root.
-    """
-    arrays: dict[str, Array | None] = {
-        str(name): Array(
-            one.shape, one.dtype, tuple(map(str, one.dims)), {**one.encoding, **one.attrs}
-        )
-        for name, one in target.variables.items()
-    }
-    data = set(data_variables(arrays))
-    return {name: one for name, one in target.data_vars.items() if str(name) in data}
+    return found
 
 
 def open_data_array(
@@ -91,21 +64,9 @@ def open_data_array(
 ) -> Source:
     """Open a DataArray or Variable; elements are decoded as by xarray.
 
-    If the DataArray is lazy, later changes to it do not change what is read. Its file is the one
-    that is now at the path: xarray does not tell whether that is still the one it opened, and only
-    another packing or shape is noticed here. `missing` and `external` apply to that file; errors
-    call positions along `axis` rows.
-
-    Examples
-    --------
-    >>> import tempfile, xarray
-    >>> data = xarray.Dataset({"u": (("time", "x"), np.ones((6, 2)))})
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = data.to_zarr(folder, zarr_format=2, consolidated=False)
-    ...     with xarray.open_zarr(folder, chunks=None, consolidated=False) as opened:
-    ...         source = open_data_array(opened["u"][2:5], axis="time")
-    >>> source.shape, source.storage().format
-    ((3, 2), 'Zarr v2')
+    Later changes to a lazy DataArray do not change what is read. Its file is the one that is now at
+    the path: only another packing or shape than xarray's is noticed. `missing` and `external` apply
+    to that file; errors call positions along `axis` rows.
     """
     variable = getattr(target, "variable", target)
     _check_numbers(variable)
@@ -132,27 +93,16 @@ def open_data_array(
 
 
 def _check_numbers(variable: Any) -> None:
-    """Raise unless values are numbers that batches can hold."""
-    try:
-        dtype = np.dtype(variable.dtype)
-    except TypeError as error:  # a dtype of pandas
+    dtype = variable.dtype
+    is_number = isinstance(dtype, np.dtype) and dtype.kind != "O"
+    if not is_number or (dtype.kind in "mM" and not is_loaded(variable)):
         raise UnsupportedDtypeError(
-            f"elements must be numbers of a dtype of NumPy; got {variable.dtype!r}. Turn them into "
-            "numbers: array.astype('f8')."
-        ) from error
-    if dtype.kind == "O":
-        raise UnsupportedDtypeError(
-            "elements must be numbers; got Python objects, such as text or dates of cftime. Dates "
-            "are numbers in the file: open it by its path, or with decode_times=False."
+            f"elements must be numbers of a dtype of NumPy; got {dtype!r}. Load times: "
+            "array.load(). Dates of cftime and text are in the file: open it by its path, or with "
+            "decode_times=False. A dtype of pandas becomes numbers by array.astype('f8')."
         )
-    if dtype.kind in "mM" and is_loaded(variable):
-        return
-    if dtype.kind in "mM":
-        raise UnsupportedDtypeError(
-            f"elements must be numbers; got times ({dtype}) that are not in memory. Load them "
-            "(array.load()), or open the file by its path: decode=True makes dates of them."
-        )
-    check_dtype(dtype)
+    if dtype.kind not in "mM":
+        check_dtype(dtype)
 
 
 def _through_xarray(variable: Any, described: Storage, axis: int) -> Source:
@@ -230,14 +180,6 @@ def annotations_of(variable: Any) -> Annotations:
     """Return the attributes of an ``xarray.Variable`` that are true of its values.
 
     xarray has removed those by which it decoded. The bounds of packed numbers are set to None.
-
-    Examples
-    --------
-    >>> import xarray
-    >>> packed = {"scale_factor": 0.5, "valid_max": 100, "units": "K"}
-    >>> variable = xarray.Variable("x", [2, 4], packed)
-    >>> annotations_of(xarray.conventions.decode_cf_variable("u", variable)).attributes
-    {'valid_max': None, 'units': 'K'}
     """
     found = {str(name): value for name, value in variable.attrs.items()}
     if any(name in variable.encoding for name in SCALED):

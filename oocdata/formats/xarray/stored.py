@@ -1,15 +1,13 @@
 """Find the stored array behind a lazy DataArray, if that can be proven.
 
-A lazy array of xarray is a chain of small objects: a cache, functions that decode packed numbers
-(CF conventions: masks, scale and offset), a selection, and at the end a variable of a netCDF file
-or a Zarr array. Known links are followed; at an unknown one the DataArray is read through xarray.
-The chain is private to xarray: this module alone knows it, and takes nothing for granted (shape and
-dtype must agree).
+A lazy array of xarray is a chain of small objects: a cache, decoders of packed numbers, a
+selection, and at the end a variable of a netCDF file or a Zarr array. At an unknown one the
+DataArray is read through xarray. The chain is private to xarray: this module alone knows it, and
+takes nothing for granted (shape and dtype must agree).
 
-It is for speed: processor's time of slicing by xarray in relation to this, of shuffled next-frame
-pairs of (121, 240), batch 32, by NumPy iteration: contiguous netCDF4 (the default of ``to_netcdf``)
-7, Zarr in chunks of 8 frames 1.3; packed int16 with deflate and shuffle in chunks of 8 frames 1.9
-by h5netcdf, 0.9 by netCDF4.
+Gain on epochs of shuffled next-frame pairs of (121, 240), batch 32, `to_tf` / NumPy iteration:
+contiguous netCDF4, the default of ``to_netcdf``, 10 / 18 times (h5netcdf 72 / 113), gzip in chunks
+of 8 frames 1.4 / 2.1 (5.2 / 2.3), packed int16 so 1.7 / 1.4 (2.2 / 1.7).
 """
 
 from __future__ import annotations

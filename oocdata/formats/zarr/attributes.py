@@ -1,11 +1,9 @@
 """Parse the names of axes, attributes and fill value of an array's metadata.
 
-Version 3 has both names and attributes in ``zarr.json`` (``dimension_names``, ``attributes``; core
-specification 3.0, "Array metadata"). Version 2 has attributes only, in ``.zattrs``, with names
-under ``_ARRAY_DIMENSIONS``, the convention of xarray ("Zarr Encoding Specification"), for which the
-array's fill value is the missing value. In version 3 that is an attribute, of floats in base64.
-
-Reading needs no names and attributes, so errors in them are ignored.
+Version 3 has them in ``zarr.json`` (core specification 3.0, "Array metadata"). Version 2 has
+attributes in ``.zattrs``, with names under ``_ARRAY_DIMENSIONS``, xarray's convention, for which
+the fill value is the missing value; in version 3 that is an attribute, of floats in base64. Errors
+in names and attributes are ignored: reading needs none.
 """
 
 from __future__ import annotations
@@ -28,12 +26,6 @@ def names_and_attributes(
 
     `node` is the content of ``zarr.json`` or ``.zattrs``. The name is "" for an axis without one;
     names are empty if no axis has one. ``_FillValue`` is decoded to a number.
-
-    Examples
-    --------
-    >>> node = {"_ARRAY_DIMENSIONS": ["time", "lat"], "units": "K"}
-    >>> names_and_attributes(2, node, -9, 2, np.dtype("i2"))
-    (('time', 'lat'), {'units': 'K', '_FillValue': -9})
     """
     attributes = node.get("attributes") if version == 3 else node
     attributes = dict(attributes) if isinstance(attributes, dict) else {}
@@ -54,13 +46,6 @@ def level_names(attributes: Mapping[str, Any], level: str, ndim: int) -> tuple[s
     """Return the names of the axes of a level of a picture pyramid; empty if it is none.
 
     `attributes` are those of the group of the levels. Source: OME-Zarr 0.3 to 0.5, "multiscales".
-
-    Examples
-    --------
-    >>> axes = [{"name": "z", "type": "space"}, {"name": "y"}, {"name": "x"}]
-    >>> pyramid = {"multiscales": [{"axes": axes, "datasets": [{"path": "0"}, {"path": "1"}]}]}
-    >>> level_names(pyramid, "1", 3), level_names(pyramid, "labels", 3)
-    (('z', 'y', 'x'), ())
     """
     with suppress(AttributeError, KeyError, TypeError):  # not of this form
         for pyramid in attributes.get("ome", attributes).get("multiscales", ()):
@@ -76,11 +61,6 @@ def fill_value_of(value: Any, dtype: np.dtype[Any]) -> Any:
     """Return the fill value as a number; None if there is none, or elements are no numbers.
 
     Raises `ValueError` or `TypeError` for what is no number.
-
-    Examples
-    --------
-    >>> fill_value_of("0x3fc00000", np.dtype("f4")), fill_value_of([0, "NaN"], np.dtype("c8"))
-    (1.5, nanj)
     """
     if value is None or (dtype.kind in "SUVO" and not is_small_float(dtype)):
         return None

@@ -73,8 +73,6 @@ class CodecChain:
     """Description for people; empty if nothing is encoded."""
     unknown: str
     """Names what can't be decoded; empty if all can."""
-    extra_bytes: int | None
-    """Bytes stored in addition to uncompressed elements; None if they are compressed."""
     compressors: tuple[str, ...] = ()
     """Steps of `decompress` for a chunk (in shards, an inner one), in the order of encoding."""
     axes: tuple[int, ...] = ()
@@ -91,11 +89,6 @@ def named(value: Any) -> tuple[str, dict[str, Any]]:
     """Return the name and options of a v3 extension.
 
     The short form, a bare name, is refused, as other libraries refuse it.
-
-    Examples
-    --------
-    >>> named({"name": "gzip", "configuration": {"level": 1}})
-    ('gzip', {'level': 1})
     """
     if not isinstance(value, dict):
         raise TypeError(f"an extension must be an object with a name; got {value!r}")
@@ -106,31 +99,15 @@ def named(value: Any) -> tuple[str, dict[str, Any]]:
 
 
 def describe_v2(compressor: Any, filters: Any) -> CodecChain:
-    """Describe a v2 compressor (an object or null) and filters (a list or null).
-
-    Examples
-    --------
-    >>> describe_v2({"id": "zstd"}, [{"id": "delta", "dtype": "<i4"}]).compressors
-    ('{"id": "delta", "dtype": "<i4"}', 'zstd')
-    """
+    """Describe a v2 compressor (an object or null) and filters (a list or null)."""
     codecs = [*(filters or []), *([compressor] if compressor is not None else [])]
     steps = [(str(codec["id"]), {k: v for k, v in codec.items() if k != "id"}) for codec in codecs]
     known, unknown = _decodable(steps, _CODECS_V2)
-    return CodecChain(_text(steps), unknown, None if steps else 0, known)
+    return CodecChain(_text(steps), unknown, known)
 
 
 def describe_v3(codecs: Any, shape: tuple[int, ...]) -> CodecChain:
-    """Describe the codecs of a v3 array, which work on chunks of `shape`.
-
-    Examples
-    --------
-    >>> plain, checksum = {"name": "bytes"}, {"name": "crc32c"}
-    >>> options = {"chunk_shape": [2, 3], "codecs": [plain], "index_codecs": [plain, checksum]}
-    >>> shards = {"name": "sharding_indexed", "configuration": options}
-    >>> chain = describe_v3([shards], (4, 6))
-    >>> chain.chunk_shape, chain.shard_index.grid, chain.shard_index.nbytes
-    ((2, 3), (2, 2), 68)
-    """
+    """Describe the codecs of a v3 array, which work on chunks of `shape`."""
     steps = [named(codec) for codec in codecs]
     for place, (name, options) in enumerate(steps):
         if name == "sharding_indexed":
@@ -156,7 +133,6 @@ def describe_v3(codecs: Any, shape: tuple[int, ...]) -> CodecChain:
     return CodecChain(
         _text(steps),
         unknown or ("" if place < len(names) else "its codecs"),
-        4 * names.count("crc32c") if set(names) <= {"bytes", "transpose", "crc32c"} else None,
         known,
         axes if is_moved else (),
         endian,
@@ -164,7 +140,6 @@ def describe_v3(codecs: Any, shape: tuple[int, ...]) -> CodecChain:
 
 
 def _shards(options: dict[str, Any], shard: tuple[int, ...]) -> CodecChain:
-    """Describe shards by their codec's options."""
     chunk = tuple(options["chunk_shape"])
     if len(chunk) != len(shard) or any(
         not isinstance(n, int) or n < 1 or length % n
@@ -183,7 +158,7 @@ def _shards(options: dict[str, Any], shard: tuple[int, ...]) -> CodecChain:
     big = index_steps[0][1].get("endian", "little") == "big"
     nbytes = 16 * prod(grid) + 4 * (len(index_names) - 1)
     index = ShardIndex(grid, place == "end", ">u8" if big else "<u8", nbytes)
-    return replace(inner, unknown=unknown, extra_bytes=None, chunk_shape=chunk, shard_index=index)
+    return replace(inner, unknown=unknown, chunk_shape=chunk, shard_index=index)
 
 
 def _decodable(steps: _Steps, known: dict[str, str]) -> tuple[tuple[str, ...], str]:

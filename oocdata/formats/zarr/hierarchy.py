@@ -1,4 +1,4 @@
-"""Find and open the arrays of a Zarr hierarchy in a folder, in an archive, or at a URL."""
+"""Find and open the arrays of a Zarr hierarchy, without importing zarr-python."""
 
 from __future__ import annotations
 
@@ -8,15 +8,29 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from oocdata.engines.source import Source
-from oocdata.errors import MissingKeyError, UnknownFormatError, error_location
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.engines.axes import axis_numbers
+from oocdata.engines.chunked import Chunked
+from oocdata.engines.source import Source, Storage
+from oocdata.errors import (
+    MissingKeyError,
+    UnknownFormatError,
+    UnsupportedDtypeError,
+    error_location,
+)
 from oocdata.formats.anndata import Group, merge_groups
+from oocdata.formats.codecs import chunk_grid
 from oocdata.formats.patterns import Key, Missing
 from oocdata.formats.tree import Array, Tree
 from oocdata.formats.zarr.attributes import level_names
+from oocdata.formats.zarr.chunk_files import chunk_files
 from oocdata.formats.zarr.metadata import ArrayMetadata, load_json, parse_array, unreadable
-from oocdata.formats.zarr.opening import open_array
-from oocdata.formats.zarr.store import Archive, Folder, join, store_of
+from oocdata.formats.zarr.objects import Objects
+from oocdata.formats.zarr.readers import ZarrReader
+from oocdata.formats.zarr.shards import reader_of
+from oocdata.formats.zarr.store import Folder, Store, join, store_of
 
 if TYPE_CHECKING:
     import zarr
@@ -38,26 +52,18 @@ class ZarrTree(Tree):
     def names(self) -> list[str]:
         """Return the keys of the arrays, e.g. ``["a", "b/c"]``; ``[""]`` if there is only one.
 
-        Folders and archives are walked; at a URL the group's consolidated metadata is read.
+        A folder is walked; at a URL the group's consolidated metadata is read.
         """
         root = self._found("")
         if isinstance(root, _Node):
             return [""]
-        if isinstance(self.store, Archive):
-            files = [name.rpartition("/") for name in self.store.names]
-            folders = {folder for folder, _, name in files if name in ("zarr.json", ".zarray")}
-            nodes = ((folder, self._node(folder)) for folder in folders)
-            arrays: Iterator[str] = (
-                folder for folder, node in nodes if node is not None and node.is_array
-            )
-        elif root is None:
+        if root is None:
             raise UnknownFormatError(
                 "a Zarr hierarchy must hold zarr.json, .zarray or .zgroup; there is none of them.",
                 path=self.path,
             )
-        else:
-            is_folder = isinstance(self.store, Folder)
-            arrays = self._walk("", set()) if is_folder else self._listed()
+        is_folder = isinstance(self.store, Folder)
+        arrays = self._walk("", set()) if is_folder else self._listed()
         return merge_groups(arrays, self.attributes)
 
     def below(self, group: str) -> list[str]:
@@ -127,7 +133,6 @@ class ZarrTree(Tree):
         return replace(metadata, dimensions=level_names(levels, level, len(metadata.shape)))
 
     def _walk(self, key: str, seen: set[object]) -> Iterator[str]:
-        """Yield the arrays below a group."""
         if isinstance(self.store, Folder):
             status = os.stat(os.path.join(self.store.path, key))
             if (status.st_dev, status.st_ino) in seen:  # a symbolic link to a parent
@@ -192,13 +197,7 @@ _METADATA_FILES = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 
 
 def metadata_names(key: str) -> list[str]:
-    """Return the names of the metadata files of an array, and of the group that it is in.
-
-    Examples
-    --------
-    >>> metadata_names("a/x")[::4]
-    ['a/x/zarr.json', 'a/x/.zmetadata', 'a/.zgroup']
-    """
+    """Return the names of the metadata files of an array, and of the group that it is in."""
     nodes = [key, key.rpartition("/")[0]] if key else [key]
     return [join(node, file) for node in nodes for file in _METADATA_FILES]
 
@@ -218,14 +217,6 @@ def from_array(
 
     An array in a ``LocalStore`` is opened again by its path. Any other store is read through
     zarr-python; the source can be pickled if the store can.
-
-    Examples
-    --------
-    >>> import zarr
-    >>> array = zarr.create_array({}, shape=(10, 3), chunks=(4, 3), dtype="i2")
-    >>> array[:] = 7
-    >>> from_array(array).shape
-    (10, 3)
     """
     from zarr.storage import LocalStore
 
@@ -238,3 +229,50 @@ def from_array(
     with error_location(store.path, array.path or None):
         metadata = parse_array(load_json(text), array.metadata.zarr_format, attributes)
     return open_array(store, array.path, metadata, axis, missing, None)
+
+
+def open_array(
+    store: Store,
+    key: str,
+    metadata: ArrayMetadata,
+    axis: int | str,
+    missing: Missing | None,
+    opened: dict[str, Any] | None,
+) -> Source:
+    """Open an array in a store, from its metadata.
+
+    Errors call positions along the first of `axis` rows. `opened` are the arguments of
+    `oocdata.open` for the storage, or None.
+    """
+    if metadata.dtype.kind == "O" and not metadata.shape:
+        raise UnsupportedDtypeError(
+            "elements must be numbers of a fixed size; got text of varying length."
+        )
+    described = Storage("Zarr", store.path, key or None, dimensions=metadata.dimensions)
+    objects = Objects(store, key, metadata, axis_numbers(axis, len(metadata.shape), described)[0])
+    objects.survey(refuse=missing == "error")
+    reader = reader_of(objects, missing, opened)
+    if metadata.dtype.kind == "O":
+        from oocdata.formats.hdf5.varying import texts_in_memory, varying_rows_error
+
+        texts = texts_in_memory(_texts(reader), reader.shape, reader.storage())
+        if texts is None:
+            raise varying_rows_error(reader.storage(), reader.shape)
+        return texts
+    return chunk_files(reader) or Chunked(reader)
+
+
+def _texts(reader: ZarrReader) -> Iterator[NDArray[Any]]:
+    """Yield texts of varying length as UTF-8, the form of HDF5, a row of chunks at a time."""
+    (length, *others), steps = reader.shape, reader.chunk_shape
+    for start in range(0, length, steps[0]):
+        texts = np.empty((min(steps[0], length - start), *others), object)
+        places = np.indices(chunk_grid(texts.shape, steps)).reshape(len(steps), -1).T
+        outs = [
+            texts[tuple(slice(at, at + n) for at, n in zip(origin, steps, strict=True))]
+            for origin in (places * steps).tolist()
+        ]
+        places[:, 0] = start // steps[0]
+        reader.read_chunks(places, outs)
+        texts.reshape(-1)[:] = [str(text).encode() for text in texts.flat]
+        yield texts

@@ -1,9 +1,8 @@
 """Survey the stored objects of a Zarr array: which exist, and whether one has changed.
 
-A chunk that is absent reads as the fill value. Its writer left it out because it holds nothing else
-(``write_empty_chunks=False``, the default of most), or it was lost in a copy: storage can't tell
-which. So absent chunks are counted and reported. The status of an object of a file system takes
-some 4 µs; where that is cheap all are surveyed at open, and each must stay the version that it was.
+An absent chunk reads as the fill value: its writer left it out (``write_empty_chunks=False``), or
+it was lost; storage can't tell which. So absent chunks are counted and reported. Where that is
+cheap (4 µs an object) all are surveyed at open, and each must stay the version that it was.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 
 from oocdata.box import Ints
 from oocdata.engines.gather.grid import c_strides
-from oocdata.errors import DamagedChunkError, MissingChunkError, SourceError
+from oocdata.errors import MissingChunkError, SourceError
 from oocdata.formats.zarr.metadata import ArrayMetadata
 from oocdata.formats.zarr.store import Store, join
 
@@ -69,34 +68,22 @@ class Objects:
             self.versions = self._unknown()
 
     def survey(self, *, refuse: bool) -> None:
-        """Look up every stored object, where that is cheap.
-
-        Raise if an object has a wrong size, or is absent and absent chunks are refused, also those
-        within shards.
-        """
+        """Look up every stored object where that is cheap; raise if one is absent and refused."""
         if not self.store.listable or self.count > _MOST_SURVEYED:
             return
-        stored_bytes = 0
-        indexed = self.metadata.codecs.shard_index is not None and self.store.reads_parts
-        refused: list[Ints] = []
+        stored_bytes, absent = 0, []
         for number, place in enumerate(np.ndindex(*self.grid)):
             found = self.store.status(self.name(place))
             if self.versions is not None:
                 self.versions[number] = ABSENT if found is None else found.version
             if found is None:
-                self.absent_count += 1
+                absent.append(place)
             else:
                 stored_bytes += found.nbytes
-                self._check_size(place, found.nbytes)
-            if refuse and (found is None or indexed):
-                chunks = self.chunks(place)
-                refused.append(chunks if found is None else chunks[self.absent(chunks)])
-        if any(map(len, refused)):
-            places = np.concatenate(refused)
-            first = self.name(places[0] // self.metadata.chunks_per_object)
-            problem = f"{len(places)} of the array's chunks are missing, the first in {first!r}"
-            raise self.missing_error(problem, places)
-        self.stored_bytes = stored_bytes
+        if refuse and absent:
+            places, first = np.concatenate(list(map(self.chunks, absent))), self.name(absent[0])
+            raise self.missing_error(f"{len(absent)} are not, the first object {first!r}", places)
+        self.stored_bytes, self.absent_count = stored_bytes, len(absent)
 
     def digest(self) -> bytes:
         """Return a digest of the versions of all objects."""
@@ -223,19 +210,3 @@ class Objects:
         runs = [range(start, min(start + step, length)) for start in starts]
         first = islice(chain.from_iterable(runs), _REPORTED_ROWS)
         return {"rows": list(first), "count": sum(map(len, runs))}
-
-    def _check_size(self, place: Sequence[int], nbytes: int) -> None:
-        raw, least = self.metadata.raw_bytes, self.metadata.least_bytes
-        if nbytes == raw or (raw is None and nbytes >= least):
-            return
-        how = (
-            f"at least {least} byte{'s' * (least != 1)}"
-            if raw is None
-            else f"{raw} bytes (nothing is compressed)"
-        )
-        raise DamagedChunkError(
-            f"the stored object {self.name(place)!r} must hold {how}; got {nbytes}. It was cut "
-            "short, or its writer is not done.",
-            **self.where,
-            **self.rows_of(place),
-        )

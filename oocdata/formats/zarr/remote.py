@@ -9,29 +9,25 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
 from functools import partial
-from itertools import chain
 from math import prod
 from typing import Any
 from weakref import WeakValueDictionary
 
-import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Ints
 from oocdata.engines.files import Version
 from oocdata.engines.prefetch import Fetch
-from oocdata.engines.runs import UnfinishedError
 from oocdata.errors import DamagedChunkError, SourceError
 from oocdata.formats.patterns import Missing
 from oocdata.formats.zarr.objects import Objects
-from oocdata.formats.zarr.readers import ZarrReader
+from oocdata.formats.zarr.shards import Shard, ShardReader
 from oocdata.formats.zarr.store import Store
 from oocdata.memory import scratch_share
 from oocdata.stores.address import Address, list_names
 from oocdata.stores.answers import Answer, ForbiddenError
-from oocdata.stores.files import StoredFile, file_of_version
+from oocdata.stores.files import file_of_version
 from oocdata.stores.link import link
 from oocdata.stores.objects import StoredObjects
 from oocdata.stores.user_stores import check_sendable, is_user_store
@@ -91,19 +87,14 @@ class Remote(Store):
         return [name for name, is_folder in list_names(self.address / key) if is_folder]
 
 
-class RemoteReader(ZarrReader):
+class RemoteReader(ShardReader):
     """Reader of chunks in a store; each object must stay the version that was read first."""
 
     def __init__(
         self, objects: Objects, missing: Missing | None, opened: dict[str, Any] | None = None
     ) -> None:
         super().__init__(objects, missing, opened)
-        self._index = objects.metadata.codecs.shard_index
         self._begin()
-        if self._index is not None:
-            tables = min(objects.count, self._most_indices) * self._index.nbytes
-            tables += self._storage.table_bytes
-            self._storage = replace(self._storage, table_bytes=tables)
 
     def _begin(self) -> None:
         """Make what each process has of its own: indices and objects in flight."""
@@ -117,7 +108,7 @@ class RemoteReader(ZarrReader):
 
         self._address = address_of
         self._lock = threading.Lock()
-        self._indices: dict[int, Future[tuple[StoredFile, Ints] | None]] = {}
+        self._indices: dict[int, Future[Shard | None]] = {}
         self._whole = StoredObjects(
             address_of,
             objects.known,
@@ -135,11 +126,10 @@ class RemoteReader(ZarrReader):
         self.__dict__.update(state)
         self._begin()
 
-    @property
     def _most_indices(self) -> int:
-        """Largest number of shard indices that are cached, or read at a time."""
-        nbytes = 1 if self._index is None else self._index.nbytes
-        return max(1, min(_MOST_INDICES, scratch_share() // 4 // nbytes))
+        """Return the largest number of shard indices that are cached, or read at a time."""
+        assert self._index is not None
+        return max(1, min(_MOST_INDICES, scratch_share() // 4 // self._index.nbytes))
 
     def check(self) -> None:
         """Do nothing: the version of each object is compared on arrival."""
@@ -151,94 +141,61 @@ class RemoteReader(ZarrReader):
             return self._whole.fetches(self.objects.object_numbers(places))
         return [
             one
-            for file, _, offsets, sizes in self._locate(places)
+            for file, _, offsets, sizes in self._located(places)
             for one in file.fetches(offsets, sizes)
         ]
 
     def read_chunks(self, places: Ints, outs: Sequence[NDArray[Any]]) -> None:
         """Decode chunks; see `oocdata.engines.chunked.ChunkReader`."""
         self._end_sharing()
-        self._write(places, outs, self._stored(places).__getitem__)
+        if self._index is not None:
+            return super().read_chunks(places, outs)
+        try:
+            stored = self._whole.take(self.objects.object_numbers(places))
+        except SourceError as error:
+            self._failed(error, places)
+        return self._write(places, outs, stored.__getitem__)
 
     def _end_sharing(self) -> None:
         """Have arrays that are opened from now on read by another reader; see `remote_reader`."""
         if _unread.get(self._array) is self:
             _unread.pop(self._array, None)
 
-    def _stored(self, places: Ints) -> list[Any]:
-        """Return the stored bytes of chunks; None for absent ones."""
-        if self._index is None:
-            try:
-                return self._whole.take(self.objects.object_numbers(places))
-            except SourceError as error:
-                raise self._about(error, self.objects.rows(places)) from error
-        stored: list[Any] = [None] * len(places)
-        for file, positions, offsets, sizes in self._locate(places):
-            memory, ends = np.empty(sizes.sum(), np.uint8), np.cumsum(sizes)
-            try:
-                file.read_runs(offsets, memory.ctypes.data + ends - sizes, sizes, memory)
-            except UnfinishedError as error:
-                if not isinstance(error.cause, SourceError):
-                    raise
-                raise self._about(error.cause, self.objects.rows(places[positions])) from error
-            for position, stop, nbytes in zip(
-                positions.tolist(), ends.tolist(), sizes.tolist(), strict=True
-            ):
-                stored[position] = memory[stop - nbytes : stop]
-        return stored
+    def _shards_of(self, numbers: Sequence[int]) -> Iterator[Shard | None]:
+        """Yield shards, whose indices are requested together; None for an absent one."""
+        most = self._most_indices()
+        for at in range(0, len(numbers), most):
+            yield from self._requested(numbers[at : at + most])
 
-    def _about(self, error: SourceError, rows: dict[str, Any]) -> SourceError:
-        """Return an error with the name of the dataset and the affected rows."""
-        return type(error)(error.message, path=error.path, key=self.objects.where["key"], **rows)
-
-    def _locate(self, places: Ints) -> Iterator[tuple[StoredFile, Ints, Ints, Ints]]:
-        """Yield for each shard its file, and the chunks in it: positions, offsets and sizes."""
-        assert self._index is not None
-        per = np.array(self.objects.metadata.chunks_per_object)
-        unique, inverse = np.unique(self.objects.object_numbers(places), return_inverse=True)
-        shards, most = unique.tolist(), self._most_indices
-        parts = (self._indices_of(shards[at : at + most]) for at in range(0, len(shards), most))
-        for number, index in enumerate(chain.from_iterable(parts)):
-            if index is None:
-                continue
-            file, addresses = index
-            chunks = np.flatnonzero(inverse == number)
-            offsets, sizes = addresses[*(places[chunks] % per).T].T
-            exists = offsets >= 0
-            if exists.any():
-                yield file, chunks[exists], offsets[exists], sizes[exists]
-
-    def _indices_of(self, shards: Sequence[int]) -> list[tuple[StoredFile, Ints] | None]:
-        """Return the file and chunk addresses of each shard; None for an absent one."""
+    def _requested(self, numbers: Sequence[int]) -> list[Shard | None]:
         with self._lock:  # threads share their requests
-            known = {shard: self._indices[shard] for shard in shards if shard in self._indices}
-            if len(self._indices) + len(shards) - len(known) > self._most_indices:
+            known = {number: self._indices[number] for number in numbers if number in self._indices}
+            if len(self._indices) + len(numbers) - len(known) > self._most_indices():
                 self._indices = known
-            for shard in shards:
-                if shard not in self._indices:
-                    self._indices[shard] = link().start(partial(self._index_of, shard))
-            requests = [(shard, self._indices[shard]) for shard in shards]
+            for number in numbers:
+                if number not in self._indices:
+                    self._indices[number] = link().start(partial(self._index_of, number))
+            requests = [(number, self._indices[number]) for number in numbers]
         found = []
-        for shard, done in requests:
+        for number, done in requests:
             try:
                 found.append(done.result())
             except Exception as error:
                 with self._lock:  # so that the next read requests it again
-                    if self._indices.get(shard) is done:
-                        del self._indices[shard]
+                    if self._indices.get(number) is done:
+                        del self._indices[number]
                 if isinstance(error, SourceError):
-                    rows = self.objects.rows_of(self.objects.place(shard))
-                    raise self._about(error, rows) from error
+                    self._failed(error, self.objects.chunks(self.objects.place(number)))
                 raise
         return found
 
-    async def _index_of(self, shard: int) -> tuple[StoredFile, Ints] | None:
+    async def _index_of(self, shard: int) -> Shard | None:
         """Fetch the index of a shard; return its file and chunk addresses, None if absent."""
         index, address, store = self._index, self._address(shard), self.objects.store
         assert index is not None
         assert isinstance(store, Remote)
         answer = await link().get(address, *index.part, missing_ok=True)
-        found: tuple[StoredFile, Ints] | None = None
+        found: Shard | None = None
         if answer is not None:
             file = file_of_version(ObjectVersion.of(address, answer, store.cache))
             try:

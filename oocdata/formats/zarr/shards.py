@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeAlias
+from functools import partial
+from typing import Any, TypeAlias
 
+import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Ints
-from oocdata.engines.files import Descriptor, OpenFile
 from oocdata.engines.runs import announce
 from oocdata.formats.patterns import Missing
 from oocdata.formats.zarr.objects import Objects
@@ -18,6 +18,9 @@ from oocdata.formats.zarr.readers import FAILURES, ZarrReader
 
 _INDEX_BYTES = 4 << 20
 """Bytes of cached shard indices, for an array."""
+
+Shard: TypeAlias = tuple[Any, Ints]
+"""A shard's file, as of `Store.locate`, and offset and length of each chunk in it."""
 
 
 class ShardReader(ZarrReader):
@@ -27,97 +30,84 @@ class ShardReader(ZarrReader):
         self, objects: Objects, missing: Missing | None, opened: dict[str, Any] | None = None
     ) -> None:
         super().__init__(objects, missing, opened)
-        index = objects.metadata.codecs.shard_index
-        assert index is not None
-        # An index may be cached if the version of its shard is compared.
-        is_compared = objects.versions is not None or not objects.store.versioned
-        may_cache = self.file is not None and is_compared
-        self._index = index
-        self._most = max(1, _INDEX_BYTES // index.nbytes) if may_cache else 0
-        tables = self._storage.table_bytes + min(objects.count, self._most) * index.nbytes
-        self._storage = replace(self._storage, table_bytes=tables)
-        self._shards: dict[int, _Shard | None] = {}
+        self._index = objects.metadata.codecs.shard_index
+        self._shards: dict[int, Shard | None] = {}
+        if self._index is not None:
+            self._most = self._most_indices()
+            tables = self._storage.table_bytes + min(objects.count, self._most) * self._index.nbytes
+            self._storage = replace(self._storage, table_bytes=tables)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_shards": {}}
 
+    def _most_indices(self) -> int:
+        """Return the largest number of shard indices that are cached."""
+        assert self._index is not None
+        # An index may be cached if the version of its shard is compared.
+        is_compared = self.objects.versions is not None or not self.objects.store.versioned
+        may_cache = self.file is not None and is_compared
+        return max(1, _INDEX_BYTES // self._index.nbytes) if may_cache else 0
+
     def read_chunks(self, places: Ints, outs: Sequence[NDArray[Any]]) -> None:
         """Decode chunks; see `oocdata.engines.chunked.ChunkReader`."""
-        numbers = self.objects.numbers(places)
+        numbers, stored = self.objects.numbers(places), dict[int, Callable[[], Any]]()
         self.objects.note(numbers)
-        addresses = self._locate(places)
-        for file, offset, nbytes in list(filter(None, addresses))[1:]:
-            if isinstance(file, Descriptor):  # so that reads do not wait for the disk in turn
-                announce([file.number], [offset], [nbytes])
-
-        def stored(number: int) -> Any:
-            address = addresses[number]
-            return None if address is None else self._read(*address)
-
-        self._write(places, outs, stored)
+        for file, positions, offsets, sizes in self._located(places):
+            try:
+                opened = file.opened()
+            except FAILURES as error:
+                self._failed(error, places[positions])
+            runs = offsets.tolist(), sizes.tolist()
+            if len(places) > 1 and opened.number >= 0:  # reads do not wait for the disk in turn
+                announce([opened.number] * len(positions), *runs)
+            for position, offset, nbytes in zip(positions.tolist(), *runs, strict=True):
+                stored[position] = partial(opened.read, offset, nbytes)
+        self._write(places, outs, lambda number: stored[number]() if number in stored else None)
         self.objects.compare(numbers)
 
-    def _locate(self, places: Ints) -> list[_Address | None]:
-        """Return the address of each chunk: file, offset and length; None for an absent one."""
-        metadata = self.objects.metadata
-        inside = (places % metadata.chunks_per_object).tolist()
-        found: list[_Address | None] = []
-        shards: dict[int, _Shard | None] = {}
-        for at, number in enumerate(self.objects.object_numbers(places)):
-            try:
-                if number not in shards:
-                    shards[number] = self._shard(number)
-                shard = shards[number]
-                offset, nbytes = (-1, 0) if shard is None else shard.addresses[*inside[at]].tolist()
-                if shard is None or offset < 0:
-                    found.append(None)
-                    continue
-                file = shard.file if isinstance(shard.file, str) else shard.file.opened()
-            except FAILURES as error:
-                self._failed(places, at, error)
-            found.append((file, shard.first + offset, nbytes))
-        return found
+    def _located(self, places: Ints) -> Iterator[tuple[Any, Ints, Ints, Ints]]:
+        """Yield for each shard its file, and the chunks in it: positions, offsets and sizes."""
+        inside = places % self.objects.metadata.chunks_per_object
+        groups: dict[int, list[int]] = {}
+        for position, number in enumerate(self.objects.object_numbers(places)):
+            groups.setdefault(number, []).append(position)
+        for group, shard in zip(groups.values(), self._shards_of([*groups]), strict=True):
+            if shard is not None:
+                file, addresses = shard
+                positions = np.array(group)
+                offsets, sizes = addresses[*inside[positions].T].T
+                if (absent := offsets < 0).any():
+                    exists = ~absent
+                    positions, offsets, sizes = positions[exists], offsets[exists], sizes[exists]
+                if len(positions):
+                    yield file, positions, offsets, sizes
 
-    def _shard(self, number: int) -> _Shard | None:
-        """Return the chunk addresses of a shard; None if it is absent."""
-        shards = self._shards  # another thread may replace the dictionary
-        if number in shards:
-            return shards[number]
-        found = self._read_shard(self.objects.name(self.objects.place(number)))
-        if len(shards) >= self._most:
-            shards = self._shards = {}
-        if self._most:
-            shards[number] = found
-        return found
+    def _shards_of(self, numbers: Sequence[int]) -> Iterator[Shard | None]:
+        """Yield shards; None for an absent one."""
+        shards = self._shards if self._most else {}  # another thread may replace the dictionary
+        for number in numbers:
+            if number not in shards:
+                place = self.objects.place(number)
+                try:
+                    found = self._read_shard(self.objects.name(place))
+                except FAILURES as error:
+                    self._failed(error, self.objects.chunks(place))
+                if self._most and len(shards) >= self._most:
+                    shards = self._shards = {}
+                shards[number] = found
+            yield shards[number]
 
-    def _read_shard(self, name: str) -> _Shard | None:
+    def _read_shard(self, name: str) -> Shard | None:
         """Read the index of a shard; `ValueError` if it is damaged."""
-        store, index = self.objects.store, self._index
-        found = store.locate(name)
-        stored = store.read(name, *index.part)
-        if stored is None:
+        assert self._index is not None
+        found = self.objects.store.locate(name)
+        stored = found and self.objects.store.read(name, *self._index.part)
+        if found is None or stored is None:
             return None
-        file, first, nbytes = found or (name, 0, sys.maxsize)
         try:
-            return _Shard(file, first, index.addresses(stored, nbytes))
+            return found[0], self._index.addresses(stored, found[1])
         except ValueError as error:
             raise ValueError(f"the index of a shard can't be read: {error}") from error
-
-    def _read(self, file: Descriptor | str, offset: int, nbytes: int) -> Any:
-        if isinstance(file, str):
-            return self.objects.store.read(file, offset, offset + nbytes)
-        return file.read(offset, nbytes)
-
-
-class _Shard(NamedTuple):
-    file: OpenFile | str
-    """Its name, if it is not in a file or is compressed there."""
-    first: int
-    """Offset of the shard in the file."""
-    addresses: Ints
-
-
-_Address: TypeAlias = tuple[Descriptor | str, int, int]
 
 
 def reader_of(

@@ -1,4 +1,4 @@
-"""Read the files of a Zarr hierarchy: in a folder, in a ZIP archive, or at a URL (`remote`).
+"""Read the files of a Zarr hierarchy: in a folder, or at a URL (`remote`).
 
 A `Store` reads metadata files and stored objects, and reports their versions. Stores of zarr-python
 that the user opened are read by `user_store.UserStore`.
@@ -7,14 +7,12 @@ that the user opened are read by `user_store.UserStore`.
 from __future__ import annotations
 
 import os
-import zipfile
-import zlib
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import Any, NamedTuple
 
 from oocdata.engines.files import FileVersion, OpenFile, Version, read_whole, version_number
-from oocdata.errors import MissingFileError, UnknownFormatError
+from oocdata.errors import MissingFileError
 from oocdata.formats.paths import is_url
 from oocdata.threads import silent
 
@@ -33,8 +31,6 @@ class Store:
 
     listable = False
     """Whether `status` is cheap enough for thousands of objects."""
-    reads_parts = True
-    """Whether a part of an object can be read without the rest."""
     is_remote = False
     """Whether objects are in an object store, or behind HTTP."""
     versioned = False
@@ -55,8 +51,8 @@ class Store:
         whole = self.read(name)
         return None if whole is None else (whole, Status(len(whole), 1))
 
-    def locate(self, name: str) -> tuple[OpenFile, int, int] | None:
-        """Return the address of an object's bytes: file, offset and length; None if it has none."""
+    def locate(self, name: str) -> tuple[Any, int] | None:
+        """Return the `File` of an object, and its length; None if it is absent."""
         return None
 
     def prefetch(self, names: Sequence[str]) -> None:
@@ -101,11 +97,11 @@ class Folder(Store):
             return data, Status(len(data), version)
         return None
 
-    def locate(self, name: str) -> tuple[OpenFile, int, int] | None:
-        """Return the file of an object."""
+    def locate(self, name: str) -> tuple[OpenFile, int] | None:
+        """Return the file of an object, and its length; None if it is absent."""
         with suppress(FileNotFoundError, NotADirectoryError):
             version = FileVersion.of(f"{self.path}/{name}")
-            return OpenFile(version), 0, version.nbytes
+            return OpenFile(version), version.nbytes
         return None
 
     def status(self, name: str) -> Status | None:
@@ -127,77 +123,6 @@ class Folder(Store):
         ):
             return [entry.name for entry in entries if entry.is_dir() and entry.name[0] != "."]
         return []
-
-
-class Archive(Store):
-    """A Zarr hierarchy in a ZIP archive; all objects have the version of the archive."""
-
-    listable = True
-
-    def __init__(self, path: str) -> None:
-        super().__init__(path)
-        self._process = 0
-        self.names = frozenset(self._archive.namelist())
-        members = self._archive.infolist()
-        self.reads_parts = all(one.compress_type == zipfile.ZIP_STORED for one in members)
-        self._file = OpenFile(FileVersion.of(path))
-
-    @property
-    def _archive(self) -> zipfile.ZipFile:
-        if self._process != os.getpid():  # a fork shares the file position
-            self._process, self._opened = os.getpid(), self._open()
-        return self._opened
-
-    def _open(self) -> zipfile.ZipFile:
-        try:
-            return zipfile.ZipFile(self.path)
-        except FileNotFoundError as error:
-            raise MissingFileError(
-                "the archive must exist when it is read; it is gone.", path=self.path
-            ) from error
-        except zipfile.BadZipFile as error:
-            raise UnknownFormatError(
-                f"a zipped Zarr must be a ZIP archive; {error}. Was it cut short?", path=self.path
-            ) from error
-
-    def read(self, name: str, start: int = 0, stop: int | None = None) -> bytes | None:
-        """Return the bytes of a member, or a part of them."""
-        found = self.locate(name) if start or stop else None
-        if found is not None:
-            file, offset, nbytes = found
-            start, stop, _ = slice(start, stop).indices(nbytes)
-            return bytes(file.opened().read(offset + start, max(0, stop - start)))
-        if name not in self.names:
-            return None
-        try:
-            begin, end, _ = slice(start, stop).indices(self._archive.getinfo(name).file_size)
-            with self._archive.open(name) as member:
-                member.seek(begin)
-                return member.read(end - begin)
-        except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-            raise UnknownFormatError(
-                f"the member {name!r} must be readable; {error}.", path=self.path
-            ) from error
-
-    def locate(self, name: str) -> tuple[OpenFile, int, int] | None:
-        """Return the address of a member, if no member is compressed (APPNOTE 4.3.7)."""
-        if name not in self.names or not self.reads_parts:
-            return None
-        member = self._archive.getinfo(name)
-        header = self._file.opened().read(member.header_offset, 30)
-        # The local extra field may be longer than the one in the directory.
-        lengths = [int.from_bytes(header[at : at + 2], "little") for at in (26, 28)]
-        return self._file, member.header_offset + 30 + sum(lengths), member.file_size
-
-    def status(self, name: str) -> Status | None:
-        """Return the size of a member."""
-        if name not in self.names:
-            return None
-        return Status(self._archive.getinfo(name).file_size, 1)
-
-    def file(self, name: str) -> FileVersion | None:
-        """Return the version of the archive."""
-        return FileVersion.of(self.path)
 
 
 def no_writer_warnings() -> AbstractContextManager[None]:
@@ -222,8 +147,6 @@ def store_of(path: str) -> Store:
         return Remote(path.rstrip("/"))
     # A worker process may have another working directory.
     absolute = os.path.abspath(path)
-    if os.path.isdir(absolute):
-        return Folder(absolute)
-    if not os.path.exists(absolute):
-        raise MissingFileError("the Zarr folder or archive must exist; it does not.", path=path)
-    return Archive(absolute)
+    if not os.path.isdir(absolute):
+        raise MissingFileError("the folder of a Zarr must exist; it does not.", path=path)
+    return Folder(absolute)

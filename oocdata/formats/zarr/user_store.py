@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+from typing import Any, NamedTuple
 
 import zarr
 from zarr.abc.store import RangeByteRequest, SuffixByteRequest
@@ -45,6 +46,10 @@ class UserStore(Store):
         found = sync(self.array.store.get(name, default_buffer_prototype(), request))
         return None if found is None else found.to_bytes()
 
+    def locate(self, name: str) -> tuple[Any, int]:
+        """Return an object that is read by ranges; its length is not known."""
+        return _Object(self, name), sys.maxsize
+
     def check(self, shape: tuple[int, ...]) -> None:
         """Raise if the user has changed the shape of the array."""
         if self.array.shape != shape:
@@ -54,3 +59,18 @@ class UserStore(Store):
                 path=self.path,
                 key=self.array.path or None,
             )
+
+
+class _Object(NamedTuple):
+    """An object of a store, as an open file."""
+
+    store: UserStore
+    name: str
+    number: int = -1
+    """No descriptor of the kernel."""
+
+    def opened(self) -> _Object:
+        return self
+
+    def read(self, offset: int, nbytes: int) -> bytes | None:
+        return self.store.read(self.name, offset, offset + nbytes)

@@ -20,7 +20,7 @@ def robomimic(listing: Listing) -> Layout:
     if {"train", "valid"} <= set(listing.below("mask")):
         code += """
 def steps(part):
-    names = ooc.read_names(path, f'mask/{part}')
+    names = np.asarray(ooc.open(path, f'mask/{part}'))
     obs = {key: ooc.open(path, f'data/demo_*/obs/{key}').named(names) for key in keys}
     actions = ooc.open(path, 'data/demo_*/actions').named(names)
     obs = {key: (view, (-1, 0)) for key, view in obs.items()}       # two frames
