@@ -116,9 +116,6 @@ class RowOffsets(Keyed):
 
     def offsets(self, places: Ints) -> Ints:
         """Return the byte offsets of rows, given as positions in the grid of chunks."""
-        return self.of_rows(places[:, self.parts.axis])
-
-    def of_rows(self, rows: Ints) -> Ints:
-        """Return the byte offsets of rows."""
+        rows = places[:, self.parts.axis]
         offsets: Ints = self._shift[self.parts.of(rows)] + rows * self.step
         return offsets

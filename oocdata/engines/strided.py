@@ -22,7 +22,7 @@ from oocdata.box import Extent, Ints, covered_positions, slice_boxes
 from oocdata.engines.buffers import empty
 from oocdata.engines.copying import copy_reordered
 from oocdata.engines.files import Descriptor, File, Readable
-from oocdata.engines.parts import JoinedParts, RowOffsets
+from oocdata.engines.parts import JoinedParts
 from oocdata.engines.plan import Plan, plan_box
 from oocdata.engines.prefetch import Fetch
 from oocdata.engines.ragged import cut_runs, run_boxes
@@ -313,16 +313,7 @@ class Strided(WithStorage):
         )
 
     def _changed(self, opened: Readable, origins: Ints, extent: Extent) -> SourceError:
-        """Return the error for a changed file, with the rows beyond its end if it was cut short."""
-        chunks = self.chunk_offsets
-        if chunks is None or isinstance(chunks, RowOffsets):
-            last = origins + (np.array(extent.spans) - 1)
-            starts = last.dot(self.steps)
-            if chunks is not None:
-                rows = last[:, self.axis]
-                starts += chunks.of_rows(rows) - rows * chunks.step
-            beyond = starts + self.offset + self.stored.itemsize > opened.current_size
-            origins = origins[beyond] if beyond.any() else origins
+        """Return the error for a changed file."""
         rows = covered_positions(origins, extent, self.axis)
         try:
             opened.compare(self._storage.key, rows)
