@@ -43,51 +43,32 @@ class ChunkReader(Hashable, Protocol):
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the array as stored."""
-        ...
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """Dtype of the array, in native byte order."""
-        ...
 
     @property
     def chunk_shape(self) -> tuple[int, ...]:
         """Shape of a whole chunk: at least 1 along each axis, and at most the array."""
-        ...
 
     @property
     def own_threads(self) -> bool:
-        """Whether the reader decodes in threads of its own.
-
-        If so, each call is given many chunks; else a few, in several threads.
-        """
-        ...
+        """Whether the reader has threads of its own: each call then has many chunks, not a few."""
 
     def read_chunks(self, places: Ints, outs: Sequence[NDArray[Any]]) -> None:
-        """Decode chunks.
+        """Decode distinct chunks, given their places in the grid, shape (k, N).
 
-        Parameters
-        ----------
-        places : ndarray of int64, shape (k, N)
-            Places of the chunks in the grid, distinct.
-        outs : sequence of ndarray
-            ``outs[i]`` receives the part of chunk ``i`` inside the array: axes as stored, any
-            strides. Nothing may write to it after this returned or raised.
-
-        Raises
-        ------
-        oocdata.errors.SourceError
-            With file, dataset and rows.
+        ``outs[i]`` receives the part of chunk ``i`` inside the array: axes as stored, any strides.
+        Nothing may write to it after this returned or raised `SourceError`, which has file, dataset
+        and rows.
         """
-        ...
 
     def check(self) -> None:
         """Raise `oocdata.errors.SourceError` if the file has changed since it was opened."""
-        ...
 
     def storage(self) -> Storage:
         """Return how the array is stored."""
-        ...
 
 
 class Chunked:

@@ -29,22 +29,18 @@ class Version(Protocol):
     @property
     def path(self) -> str:
         """Absolute path, or URL."""
-        ...
 
     @property
     def nbytes(self) -> int:
         """Size of the file."""
-        ...
 
     @property
     def modified(self) -> int | None:
         """Nanoseconds since the epoch; None for a file that the process may itself write to."""
-        ...
 
     @property
     def cache(self) -> str:
         """Path of the folder that caches data fetched from the file; empty without one."""
-        ...
 
 
 class Readable(Protocol):
@@ -53,28 +49,22 @@ class Readable(Protocol):
     @property
     def number(self) -> int:
         """The file descriptor; -1 if there is none, and the methods must be used."""
-        ...
 
     @property
     def current_size(self) -> int:
         """Current size of the file."""
-        ...
 
     def unchanged(self) -> bool:
         """Return whether the file is still the version that was opened."""
-        ...
 
     def compare(self, key: str | None = None, rows: Iterable[int] | None = None) -> None:
         """Raise `SourceError` if the file is another version."""
-        ...
 
     def read_runs(self, offsets: Ints, addresses: Ints, lengths: Ints | int, target: Any) -> None:
         """Read runs of bytes; see `oocdata.engines.runs.read_runs`."""
-        ...
 
     def read(self, offset: int, nbytes: int) -> memoryview:
         """Return so many bytes from an offset on, or raise `UnfinishedError`."""
-        ...
 
 
 class File(Protocol):
@@ -83,20 +73,16 @@ class File(Protocol):
     @property
     def version(self) -> Version:
         """Version that the file must have."""
-        ...
 
     def opened(self) -> Readable:
         """Return the open file."""
-        ...
 
     @property
     def is_remote(self) -> bool:
         """Whether the file is behind a slow link, so that prefetching pays."""
-        ...
 
     def fetches(self, offsets: Ints, lengths: Ints | int) -> list[Fetch]:
         """Return the fetches for runs of bytes; none for a local file."""
-        ...
 
 
 def version_number(status: os.stat_result) -> int:

@@ -39,11 +39,9 @@ class Link(Protocol):
 
     def has_room(self) -> bool:
         """Return whether further requests would be sent at once, within the budget."""
-        ...
 
     def is_cold(self) -> bool:
         """Return whether connections are still to be opened and to reach their speed."""
-        ...
 
 
 class RemoteFile(Hashable, Protocol):
@@ -51,11 +49,9 @@ class RemoteFile(Hashable, Protocol):
 
     def prefetch(self, requests: Sequence[Fetch]) -> AbstractContextManager[Link]:
         """Fetch bytes in the background during a block; provide the link."""
-        ...
 
     def cost(self, requests: Sequence[Fetch], *, cold: bool) -> Cost:
         """Return the cost of requests, over a link that is cold or not; see `Link.is_cold`."""
-        ...
 
 
 class Fetch(NamedTuple):

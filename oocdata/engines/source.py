@@ -191,12 +191,10 @@ class Source(Protocol):
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the array as stored, with N axes."""
-        ...
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """As delivered, in native byte order."""
-        ...
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]`` for every ``i``.
@@ -217,11 +215,9 @@ class Source(Protocol):
             If storage can't deliver the boxes; names file, dataset and rows (positions along the
             first axis on which boxes differ, or axis 0). The content of `out` is then undefined.
         """
-        ...
 
     def storage(self) -> Storage:
         """Return how the array is stored."""
-        ...
 
 
 class WithStorage:
@@ -252,16 +248,13 @@ class RowSource(Protocol):
     @property
     def shape(self) -> tuple[int, ...]:
         """``(rows, *element)``."""
-        ...
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """In native byte order."""
-        ...
 
     def read_rows(self, rows: Ints, out: NDArray[Any]) -> None:
         """Write ``out[i] = row rows[i]``; `out` is C-contiguous, of this source's dtype."""
-        ...
 
 
 Boxes: TypeAlias = tuple[Source, Ints, Extent]

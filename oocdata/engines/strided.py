@@ -37,21 +37,9 @@ class ChunkOffsets(Protocol):
     @property
     def chunk_shape(self) -> tuple[int, ...]:
         """Shape of every chunk; chunks at the end of an axis are stored in full."""
-        ...
 
     def offsets(self, places: Ints) -> Ints:
-        """Return the byte offsets of chunks.
-
-        Parameters
-        ----------
-        places : ndarray of int64, shape (n, N)
-            Positions in the grid of chunks.
-
-        Returns
-        -------
-        ndarray of int64, shape (n,)
-        """
-        ...
+        """Return the byte offset of each chunk, given its place in the grid, shape (n, N)."""
 
 
 class Strided(WithStorage):

@@ -61,7 +61,6 @@ class Order(Protocol):
         ArgumentError
             If the range is not within the epoch, or the epoch is negative.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)

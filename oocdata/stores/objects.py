@@ -30,11 +30,9 @@ class ObjectVersions(Protocol):
 
     def known(self, number: int) -> int:
         """Return the `version_number` of an object, 0 if unknown."""
-        ...
 
     def expect(self, number: int, version: int) -> None:
         """Record the version of an object if it is unknown; raise if it is another one."""
-        ...
 
 
 class StoredObjects(SharedRequests):
