@@ -6,7 +6,7 @@ then the axes of an element. `oocdata.datasets.stack` makes a `View` of the sour
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn, TypeAlias
 
@@ -18,7 +18,6 @@ from oocdata.datasets.dataset import Described
 from oocdata.datasets.view import View
 from oocdata.engines.alike import common_names
 from oocdata.engines.axis_views import AxisMap, AxisView
-from oocdata.engines.columns import joined_names
 from oocdata.engines.interleaved import Interleaved
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.source import Boxes, Source, Storage, WithStorage
@@ -90,7 +89,7 @@ class Stacked(WithStorage, Wrapped, Described):
             part_names=in_files.part_names,
             episodes=in_files.episodes,
             dimensions=common_names([one.dimensions for one in each if one.dimensions]),
-            columns=names_of_columns(self.parts) if len(self.source.shape) == 2 else None,
+            columns=None,
             opened=None,
         )
 
@@ -165,20 +164,6 @@ class Stacked(WithStorage, Wrapped, Described):
             else:
                 lines.append(line_of(part.order.index(at), places))
         return AxisView(part.source, tuple(lines), (*samples, *element), part.dtype)
-
-
-def names_of_columns(parts: Sequence[Part]) -> Callable[[], NDArray[Any] | None] | None:
-    """Return a function that reads the names of parts' columns; None if they have none.
-
-    See `oocdata.engines.source.Storage`.
-    """
-    columns = []
-    for part in parts:
-        if not isinstance(part, View) or part.axes != (0,) or len(part.cuts) != 2:
-            return None
-        places = part.cuts[1]
-        columns.append((part.storage, [places] if isinstance(places, int) else places))
-    return joined_names(columns)
 
 
 def outer_axes(part: View, whole: View) -> tuple[int, ...]:
