@@ -221,11 +221,6 @@ class CachedRows(WithStorage):
     """An array whose rows are read from cached blocks, as far as there is room for these.
 
     Rows cut by chunks need room for several blocks.
-
-    Parameters
-    ----------
-    source : Strided, Chunked, or Concat of either
-    chunk_shape : tuple of int
     """
 
     def __init__(self, source: Strided | Chunked | Concat, chunk_shape: tuple[int, ...]) -> None:

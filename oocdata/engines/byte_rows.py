@@ -66,15 +66,10 @@ the numbers of damaged rows among them."""
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Bytes around each stored row that are not delivered; a `Framing`.
+    """Bytes around each stored row that are not delivered, `before` and `after` it; a `Framing`.
 
-    Attributes
-    ----------
-    before, after : int
-        Number of bytes.
-    check : callable
-        Compares rows with the bytes after each, uint8 of shape (n, after); raises a `SourceError`
-        whose ``rows`` are the numbers of damaged rows. A module-level function.
+    `check`, a module-level function, compares rows with the bytes after each, uint8 of shape (n,
+    after), and raises a SourceError whose ``rows`` are the numbers of damaged rows.
     """
 
     before: int
@@ -93,39 +88,18 @@ class Frame:
 
 
 def sliced(stored: NDArray[np.uint8], starts: Ints, stops: Ints) -> list[bytes]:
-    """Return runs of bytes.
-
-    Examples
-    --------
-    >>> sliced(np.frombuffer(b"abcdef", np.uint8), np.array([0, 3]), np.array([2, 6]))
-    [b'ab', b'def']
-    """
+    """Return runs of bytes."""
     memory = stored.data
     runs = zip(starts.tolist(), stops.tolist(), strict=True)
     return [memory[start:stop].tobytes() for start, stop in runs]
 
 
 class ByteRows(WithStorage):
-    """Rows of bytes of unequal length; a `oocdata.engines.source.Source` of objects.
+    """Rows of bytes of unequal length, each a Python ``bytes``; a `Source` of shape ``(rows,)``.
 
-    Parameters
-    ----------
-    values : Source
-        uint8, of one axis.
-    offsets : Source
-        int64, of one axis: position in `values` at which each row begins, and the end of the last
-        row.
-    framing : Framing
-        A module-level function, because it is sent to other processes.
-    storage : Storage
-        How the rows are stored, with their `row_sizes`.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        ``(rows,)``.
-    dtype : numpy.dtype
-        object; each element is a ``bytes``.
+    `values` (uint8) and `offsets` (int64, the position in `values` at which each row begins, and
+    the end of the last row) have one axis. `framing` is a module-level function, because it is sent
+    to other processes. `storage` has the `row_sizes`.
     """
 
     def __init__(self, values: Source, offsets: Source, framing: Framing, storage: Storage) -> None:
@@ -195,31 +169,14 @@ def _read_direct(
 
 
 def size_counts(lengths: Ints) -> Ints:
-    """Return the number of rows in each size class, for `Storage.row_sizes`.
-
-    Examples
-    --------
-    >>> int(size_counts(np.array([3, 1000, 0])).sum())
-    3
-    """
+    """Return the number of rows in each size class, for `Storage.row_sizes`."""
     return np.bincount(_SIZES.searchsorted(lengths), minlength=len(_SIZES))
 
 
 def largest_rows(counts: NDArray[Any], rows: int) -> int:
-    """Return an upper bound on the bytes of any `rows` rows, at most 1.2 times the exact maximum.
+    """Return an upper bound on the bytes of `rows` different rows, at most 1.2 times the maximum.
 
-    Parameters
-    ----------
-    counts : ndarray of int64
-        From `size_counts`; for several arrays, the sum.
-    rows : int
-        Number of different rows.
-
-    Examples
-    --------
-    >>> counts = size_counts(np.array([100, 1000, 10]))
-    >>> 1100 <= largest_rows(counts, 2) <= 1320, largest_rows(counts, 9) <= 1332
-    (True, True)
+    `counts` (int64) is from `size_counts`; for several arrays, the sum.
     """
     descending = counts[::-1]
     before = np.cumsum(descending) - descending

@@ -74,29 +74,14 @@ class ChunkReader(Hashable, Protocol):
 class Chunked:
     """An array that is stored in chunks; a `oocdata.engines.source.Source`, and a `ChunkReader`.
 
-    Parameters
-    ----------
-    reader : ChunkReader
-    chunk_shape : tuple of int, optional
-        Shape of blocks that are cached in place of the reader's chunks, so that rows that chunks
-        cut are whole. Along each axis the length of a chunk, or of the array. Each chunk is decoded
-        into its place in a block.
-    slot_shape : tuple of int, optional
-        Shape of the memory for a chunk or block, longer than these along axis 0.
-    cached : ArrayCache, optional
-        Where chunks are cached, if not by reader.
+    With `chunk_shape`, blocks of that shape are cached in place of the reader's chunks, so that
+    rows that chunks cut are whole: along each axis as long as a chunk, or the array. Each chunk is
+    decoded into its place in a block. `slot_shape` is the shape of the memory for a chunk or block,
+    perhaps longer along axis 0; `cached` is where chunks are cached, if not by reader.
 
-    Attributes
-    ----------
-    chunk_lengths : ndarray of int64, shape (N,)
-        The chunk or block that is cached.
-    steps : ndarray of int64, shape (N,)
-        Steps along each axis from one of these to the next, which are numbered in C order.
-
-    Raises
-    ------
-    oocdata.errors.UnknownFormatError
-        If the grid has more chunks than can be numbered.
+    `chunk_lengths` is the shape of what is cached, and `steps` how many of these it is along each
+    axis from one to the next, which are numbered in C order. Raises UnknownFormatError if the grid
+    has more chunks than can be numbered.
     """
 
     __slots__ = (

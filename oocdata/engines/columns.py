@@ -27,10 +27,7 @@ ColumnNames: TypeAlias = Callable[[], NDArray[Any] | None]
 class Columns(SparseBoxes, Wrapped):
     """Selected columns of sparse rows, of one file or of several end to end.
 
-    Attributes
-    ----------
-    places : ndarray of int64, shape (columns,)
-        Columns of the source, distinct, in order.
+    `places` (int64) are distinct columns of the source, in order.
     """
 
     places: Ints
@@ -104,20 +101,9 @@ def matrices_of(source: Source) -> Iterator[SparseRows]:
 
 
 def read_entries(source: Source, origins: Ints, extent: Extent) -> Entries:
-    """Return the stored values of rows or parts of rows, in order.
+    """Return the stored values of rows or parts of rows, in order, of a source that `is_sparse`.
 
-    Parameters
-    ----------
-    source : Source
-        A sparse source; see `is_sparse`.
-    origins : ndarray of int64, shape (n, 2)
-    extent : Extent
-        With length 1 along axis 0.
-
-    Raises
-    ------
-    oocdata.errors.SourceError
-        If storage can't deliver them.
+    `extent` has length 1 along axis 0.
     """
     if isinstance(source, Concat):
         shares = source.shares(origins)

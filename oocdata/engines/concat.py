@@ -39,16 +39,8 @@ files take 1.5 and 1.4 times the processor's time by NumPy iteration, 1.4 times 
 class PartTable:
     """Parts of an array, in order, and the sources that hold them.
 
-    Attributes
-    ----------
-    lengths : ndarray of int64, shape (parts,)
-        Length of each part along the axis.
-    owners : ndarray of int64, shape (parts,)
-        Number of the source that holds the part.
-    within : ndarray of int64, shape (parts,)
-        Position in its source at which the part begins.
-    names : tuple of (str or None, str or None)
-        File and dataset of each part.
+    For each part its length along the axis, the number of the source that holds it and where it
+    begins there, all int64 of shape (parts,); and the names of its file and dataset.
     """
 
     lengths: Ints
@@ -61,24 +53,11 @@ class PartTable:
 
 
 class Concat(WithStorage):
-    """Sources concatenated along one axis.
+    """Sources of equal shape, except for their length along one axis, concatenated along it.
 
-    Parameters
-    ----------
-    parts : tuple of Source
-        Of equal shape except for their length along the axis, which is not 0.
-    axis : int
-        Axis of the array as stored.
-    table : PartTable, optional
-        Order of the parts; by default each source as a whole, one after another, and parts of
-        concatenations in place of these.
-    changes : mapping, optional
-        Fields of `Storage` that replace those derived from the sources.
-
-    Attributes
-    ----------
-    readers : list of (UniformFiles or UniformChunks, list of int)
-        Readers of several parts as one, with the numbers of their parts.
+    `table` is the order of the parts; by default each source as a whole, one after another, and
+    parts of concatenations in place of these. `changes` replace fields of `Storage` derived from
+    the sources. `readers` read several parts as one, each with the numbers of its parts.
     """
 
     def __init__(
@@ -318,22 +297,10 @@ def _annotations(parts: list[Storage]) -> Annotations:
 def concatenate(
     sources: Sequence[Source], axis: int, changes: Mapping[str, Any] | None = None
 ) -> Source:
-    """Concatenate sources along one axis.
+    """Concatenate sources, at least one, along an axis; `changes` replace fields of `Storage`.
 
-    Parameters
-    ----------
-    sources : sequence of Source
-        At least one.
-    axis : int
-        Axis of the arrays as stored.
-    changes : mapping, optional
-        Fields of `Storage` that replace those derived from the sources.
-
-    Raises
-    ------
-    oocdata.errors.MismatchedPartsError
-        If dtypes, shapes besides the axis (the message lists them, with the number of parts that
-        have each), the packing of numbers, or the names of columns differ.
+    Raises MismatchedPartsError if dtypes, shapes besides the axis (the message lists them, with the
+    number of parts that have each), the packing of numbers, or the names of columns differ.
     """
     first = sources[0]
     if len(sources) == 1 and not changes:

@@ -116,24 +116,10 @@ def _unreadable(path: str, error: OSError) -> SourceError:
 
 @dataclass(frozen=True, slots=True)
 class FileVersion:
-    """Identity of one version of a local file.
+    """Identity of one version of a local file, at an absolute path.
 
-    Attributes
-    ----------
-    path : str
-        Absolute.
-    device, inode : int
-    nbytes : int
-    modified, changed : int or None
-        Times of the last change of the contents and of the inode, in nanoseconds since the epoch;
-        None for a file that the process may itself write to.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.NamedTemporaryFile() as file:
-    ...     FileVersion.of(file.name).nbytes
-    0
+    `modified` and `changed` are the times of the last change of the contents and of the inode, in
+    nanoseconds since the epoch; None for a file that the process may itself write to.
     """
 
     path: str
@@ -179,20 +165,7 @@ class FileVersion:
     def compare(
         self, status: os.stat_result, key: str | None = None, rows: Iterable[int] | None = None
     ) -> None:
-        """Raise if a file of this status is another version.
-
-        Parameters
-        ----------
-        status : os.stat_result
-            Status of the open file.
-        key : str, optional
-        rows : iterable of int, optional
-            The rows being read, for the message.
-
-        Raises
-        ------
-        oocdata.errors.TruncatedFileError, oocdata.errors.SourceError
-        """
+        """Raise SourceError if a file of this status is another version; `rows` are being read."""
         if self.matches(status):
             return
         if status.st_size < self.nbytes:
@@ -214,11 +187,7 @@ class FileVersion:
 class Descriptor:
     """A file descriptor that is closed with the last reference to it; by default for reading.
 
-    Attributes
-    ----------
-    number : int
-    version : FileVersion
-        Version that the file must have; by default, the version when it is opened.
+    `version` is the version that the file must have; by default, the version when it is opened.
     """
 
     __slots__ = ("number", "version")
@@ -288,20 +257,6 @@ class OpenFile:
 
     The number of open descriptors in the process is bounded. Beyond the bound, the oldest
     descriptor is released, and closes once no read uses it; its file is opened again when needed.
-
-    Parameters
-    ----------
-    version : FileVersion
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.NamedTemporaryFile() as target:
-    ...     file = OpenFile(FileVersion.of(target.name))
-    ...     file.opened().compare()
-    ...     with file.opened() as number:
-    ...         os.fstat(number).st_size
-    0
     """
 
     __slots__ = ("__weakref__", "_descriptor", "version")

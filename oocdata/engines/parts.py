@@ -22,20 +22,8 @@ from oocdata.threads import cached_property
 class JoinedParts(Keyed):
     """Datasets of one file, along one axis of the array that a source reads.
 
-    Attributes
-    ----------
-    keys : tuple of str
-    lengths : ndarray of int64, shape (parts,)
-        Length of each part along the axis.
-    axis : int
-    unit : int
-        Each part begins at a multiple of it: the length of a chunk, or 1.
-
-    Examples
-    --------
-    >>> parts = JoinedParts(("a", "b", "c"), np.array([5, 0, 3]), axis=0, unit=4)
-    >>> parts.starts, parts.stop
-    (array([0, 8, 8]), 12)
+    `lengths` (int64) are those of the parts along the axis. Each part begins at a multiple of
+    `unit`: the length of a chunk, or 1.
     """
 
     keys: tuple[str, ...] = field(repr=False)
@@ -84,18 +72,9 @@ class JoinedParts(Keyed):
 class RowOffsets(Keyed):
     """Byte offsets of rows of contiguous datasets; a `oocdata.engines.strided.ChunkOffsets`.
 
-    Each row is one chunk, so that parts may have any length.
-
-    Attributes
-    ----------
-    parts : JoinedParts
-        Of unit 1, along the slowest axis.
-    offset_of : ndarray of int64, shape (parts,)
-        Byte offset of each part.
-    chunk_shape : tuple of int
-        Shape of one row.
-    step : int
-        Bytes from one row to the next.
+    Each row is one chunk, of `chunk_shape`, so that parts may have any length; they have the unit
+    1, along the slowest axis. `offset_of` (int64) is the byte offset of each part, and `step` the
+    bytes from one row to the next.
     """
 
     parts: JoinedParts

@@ -18,15 +18,9 @@ GAP = 32 << 10
 
 
 class Cost(NamedTuple):
-    """Cost of fetching some bytes.
+    """Cost of fetching some bytes; more are sent than used where neighbouring ranges are joined.
 
-    Attributes
-    ----------
-    requests : int
-    nbytes : int
-        Bytes sent; more than are used where neighbouring ranges are joined.
-    exact : bool
-        False if objects of unknown length are fetched whole.
+    Not `exact` if objects of unknown length are fetched whole.
     """
 
     requests: int = 0
@@ -55,15 +49,10 @@ class RemoteFile(Hashable, Protocol):
 
 
 class Fetch(NamedTuple):
-    """Bytes of a remote file that will be read.
+    """Bytes of a remote file that will be read: `ranges` or objects, in a form of the file's own.
 
-    Attributes
-    ----------
-    file : RemoteFile
-    ranges : object
-        The ranges or objects, in a form of the file's own.
-    cached : bool
-        True if the first reader caches what it decodes, so that no other requests it meanwhile.
+    They are `cached` if the first reader caches what it decodes, so that no other requests it
+    meanwhile.
     """
 
     file: RemoteFile
@@ -87,19 +76,7 @@ def fetches(source: Any, origins: Ints, extent: Extent) -> list[Fetch]:
 
 @contextmanager
 def prefetched(fetches: Iterable[Fetch]) -> Iterator[Sequence[Link]]:
-    """Fetch bytes in the background during a block, with one call per file; provide their links.
-
-    Examples
-    --------
-    >>> class File:
-    ...     def prefetch(self, requests):
-    ...         print("requested", [request.ranges for request in requests])
-    ...         return ExitStack()
-    >>> file = File()
-    >>> with prefetched([Fetch(file, "a"), Fetch(file, "b")]):
-    ...     pass
-    requested ['a', 'b']
-    """
+    """Fetch bytes in the background during a block, with one call per file; provide their links."""
     files = by_file(fetches)
     with ExitStack() as stack:
         yield [stack.enter_context(file.prefetch(requests)) for file, requests in files.items()]
@@ -114,13 +91,7 @@ def by_file(fetches: Iterable[Fetch]) -> dict[RemoteFile, list[Fetch]]:
 
 
 def cost_of(fetches: Iterable[Fetch], *, cold: bool = False) -> Cost:
-    """Return the cost of fetching bytes together, as `prefetched` does over such a link.
-
-    Examples
-    --------
-    >>> cost_of([])
-    Cost(requests=0, nbytes=0, exact=True)
-    """
+    """Return the cost of fetching bytes together, as `prefetched` does over such a link."""
     costs = [file.cost(requests, cold=cold) for file, requests in by_file(fetches).items()]
     return Cost(
         sum(cost.requests for cost in costs),

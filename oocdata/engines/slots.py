@@ -50,12 +50,8 @@ _TABLE = 1 << 16
 class Pin:
     """Chunks that stay in memory until they are released, or the object is garbage-collected.
 
-    Attributes
-    ----------
-    slots : ndarray of int64, shape (n,)
-        Slot of each chunk, in the order of the request.
-    memory : ndarray of uint8
-        Slot `i` begins at byte ``i * nbytes``.
+    `slots` (int64) has the slot of each chunk, in the order of the request; slot `i` of `memory`
+    (uint8) begins at byte ``i * nbytes``.
     """
 
     __slots__ = ("_owner", "memory", "slots")
@@ -94,23 +90,11 @@ class _DecodeTask:
 
 
 class Slots:
-    """Memory for chunks of one size, side by side.
+    """Memory for chunks of `nbytes` each, side by side in `memory` (uint8).
 
-    Attributes
-    ----------
-    nbytes : int
-        Bytes of a chunk.
-    memory : ndarray of uint8
-    pins : dict of ndarray of int64
-        The slots of each `Pin`.
-    used_bytes : int
-        Bytes of the slots in use.
-    last_used : ndarray of int64
-        Time at which each slot was used last; 0 for free slots.
-    number : ndarray of int64
-        Number of the chunk in each slot; 0 until it is decoded.
-    table : ndarray of int64
-        Slot of the chunk decoded last, for each remainder of numbers; `mask` gives remainders.
+    `pins` has the slots of each `Pin`. For each slot, `last_used` is the time at which it was used
+    last, 0 if it is free, and `number` that of its chunk, 0 until it is decoded. `table` has the
+    slot of the chunk decoded last for each remainder of numbers; `mask` gives remainders.
     """
 
     def __init__(self, cache: Cache, nbytes: int) -> None:

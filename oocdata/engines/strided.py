@@ -45,27 +45,10 @@ class ChunkOffsets(Protocol):
 class Strided(WithStorage):
     """An array at known byte offsets of one file.
 
-    Parameters
-    ----------
-    file : File
-    stored : numpy.dtype
-        As stored, with its byte order.
-    shape : tuple of int
-    strides : tuple of int
-        Bytes from one position to the next along each axis; may be 0.
-    offset : int
-        Byte offset of the number at (0, …, 0).
-    storage : Storage
-    chunk_offsets : ChunkOffsets, optional
-        For unfiltered chunks. `strides` then hold within a chunk, and `offset` is added to the
-        offset of each chunk.
-    axis : int
-        The axis whose positions are called rows in errors.
-
-    Attributes
-    ----------
-    dtype : numpy.dtype
-        In native byte order.
+    It is `stored` with a byte order, and has a native `dtype`. `strides` are the bytes from one
+    position to the next along each axis, perhaps 0, and `offset` is that of the number at (0, …,
+    0). With `chunk_offsets`, of unfiltered chunks, strides hold within a chunk, and `offset` is
+    added to the offset of each chunk. Positions along `axis` are called rows in errors.
     """
 
     _read_files: ClassVar[Callable[..., None] | None] = None
@@ -325,15 +308,7 @@ class Strided(WithStorage):
 def contiguous_strides(
     shape: tuple[int, ...], itemsize: int, *, fortran: bool = False
 ) -> tuple[int, ...]:
-    """Return the byte strides of a contiguous array.
-
-    Examples
-    --------
-    >>> contiguous_strides((10, 3, 4), 8)
-    (96, 32, 8)
-    >>> contiguous_strides((10, 3, 4), 8, fortran=True)
-    (8, 80, 240)
-    """
+    """Return the byte strides of a contiguous array."""
     axes = range(len(shape))
     if fortran:
         return tuple(itemsize * prod(shape[:axis]) for axis in axes)

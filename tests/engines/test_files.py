@@ -17,6 +17,7 @@ from conftest import open_files
 
 import oocdata as ooc
 from oocdata.engines import files
+from oocdata.engines.atomic import atomic_file
 from oocdata.engines.files import Descriptor, FileVersion, OpenFile
 from oocdata.errors import MissingFileError, SourceError, TruncatedFileError
 
@@ -24,6 +25,17 @@ from oocdata.errors import MissingFileError, SourceError, TruncatedFileError
 def opened(folder: Path, name: str, content: bytes = b"abc") -> OpenFile:
     (folder / name).write_bytes(content)
     return OpenFile(FileVersion.of(str(folder / name)))
+
+
+@pytest.mark.parametrize(("replaces", "stays"), [(True, b"two"), (False, b"one")])
+def test_the_first_or_the_last_writer_of_a_name(
+    tmp_path: Path, replaces: bool, stays: bytes
+) -> None:
+    for content in (b"one", b"two"):
+        with atomic_file(str(tmp_path / "a"), replaces=replaces) as file:
+            file.write(content)
+    assert os.listdir(tmp_path) == ["a"]
+    assert (tmp_path / "a").read_bytes() == stays
 
 
 def test_a_file_closes_with_its_last_reference(tmp_path: Path) -> None:
