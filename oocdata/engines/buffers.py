@@ -1,14 +1,12 @@
 """Allocate memory for batches: 64-byte aligned, and recycled when no array uses it any more.
 
-Fresh memory is the largest cost of a batch: the allocator returns megabytes to the kernel, and
-every page of the next batch faults again. Here a batch is an array over a block of a pool, which
-refers to the array weakly, so memory is reused only when no array, tensor or list can see it.
-TensorFlow uses the memory of a NumPy array without a copy, and holds a reference to the array, if
-its data is 64-byte aligned (``EIGEN_MAX_ALIGN_BYTES``).
+Fresh memory is the largest cost of a batch: every page faults again. A batch is an array over a
+block of a pool, which refers to the array weakly, so memory is reused only when no array, tensor or
+list can see it. TensorFlow uses memory without a copy if it is 64-byte aligned
+(``EIGEN_MAX_ALIGN_BYTES``).
 
 The batches of several steps share one block, as separate arrays. Before more memory is mapped, the
-pages of batches that were freed beside others are returned to the kernel: batches that a user keeps
-for long keep their own bytes only, and while none is kept, blocks are recycled as they are.
+pages of batches that were freed beside others go back to the kernel: a kept batch keeps its own.
 """
 
 from __future__ import annotations

@@ -3,18 +3,7 @@
 Rows are consecutive in a 1-D array of bytes, and a second array has their offsets. Both are
 ordinary sources of the other engines, which cache, decode in threads and detect changed files. An
 element is a Python ``bytes``, so that a batch is an object array, which TensorFlow takes as
-``tf.string``.
-
-Two alternatives were measured and are not worth their code: one ``bytes`` for a run of batches,
-cut by ``tf.strings.substr``, copies as often (1.1 times as fast for 80 bytes a row, 0.8 for 60 KB);
-and one message, cut by ``tf.io.decode_proto`` (0.95 times as fast for 320 bytes to 60 KB).
-
-Compared with ``TFRecordDataset``, in order, in batches of 32, passes through `to_tf` over 300 to
-500 MB take 1.1 of its processor time for records of 10 KB, 1.0 for 100 KB and 0.8 for 1 MB; and
-0.95, 0.75 and 0.55 of its elapsed time. NumPy iteration, with the same checksums, takes 0.4 to 0.6.
-The rest is TensorFlow's own: its copy of each row, 0.4 ms for a run of batches, 9 ms to begin a
-pass (2.5 for its reader), 2 for each function of the pipeline. A single reading thread, or a
-private pool of one thread, changes this by less than a tenth.
+``tf.string``. (One ``bytes`` for a run of batches, cut by TensorFlow, is not faster.)
 """
 
 from __future__ import annotations
@@ -42,9 +31,8 @@ OBJECT_BYTES = 48
 """Bytes of a Python ``bytes`` besides its content: 33, and its pointer in the array, rounded up."""
 
 _LARGE = 32 << 10
-"""Mean bytes of framed rows from which on each is read directly into its ``bytes``. With runs of 32
-MiB, this and the longer runs together make records of 100 KB 1.3 to 1.6 times as fast through
-`to_tf`, in 1 / 1.4 of the processor time; this alone saves a sixth, and nothing for 10 KB."""
+"""Mean bytes of framed rows from which on each is read directly into its ``bytes``: records of 100
+KB take 1 / 1.3 of the processor time through `to_tf`, those of 10 KB as much."""
 
 _CONTENT = bytes.__basicsize__ - 1
 """Position of the content of a ``bytes``, from its address on."""
@@ -77,7 +65,6 @@ class Frame:
     check: Callable[[list[bytes], NDArray[np.uint8]], None]
 
     def __call__(self, stored: NDArray[np.uint8], starts: Ints, stops: Ints) -> list[bytes]:
-        """Return the delivered part of each row."""
         rows = sliced(stored, starts + self.before, stops - self.after)
         return self.checked(rows, stored[(stops - self.after)[:, None] + np.arange(self.after)])
 
@@ -112,7 +99,6 @@ class ByteRows(WithStorage):
         return ByteRows, (self.values, self.offsets, self.framing, self._storage)
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
-        """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         rows, stored = covered_rows(origins, extent), self._storage
         most = self.values.shape[0]
         starts, stops = read_bounds(self.offsets, rows, most, stored.path, stored.key)

@@ -1,10 +1,8 @@
 """Cache decoded chunks of all arrays: least recently used, within one byte budget.
 
-A batch takes rows from many chunks. If each chunk had memory of its own, a batch would take one
-copy per chunk. So all cached chunks of one size are *slots* of one mapping, side by side, and a
-batch is one gather by row number, outside the GIL, however many chunks and arrays its rows come
-from. A chunk takes the slot of an evicted one of its size. Sizes share the budget: to make room for
-another size, a slot's pages are returned to the system.
+All cached chunks of one size are *slots* of one mapping, side by side, so a batch is one gather by
+row number, outside the GIL, however many chunks and arrays its rows come from. A chunk takes the
+slot of an evicted one of its size; to make room for another size, a slot's pages are returned.
 
 `Cache` decides which chunks stay, of all sizes. `slots.Slots` has the memory of one size, and has
 missing chunks decoded into it. `ArrayCache` finds and loads the chunks of one array.

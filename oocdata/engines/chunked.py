@@ -148,13 +148,11 @@ class Chunked:
         return self if shape == self.slot_shape else Chunked(self.reader, blocks, shape)
 
     def storage(self) -> Storage:
-        """Return how the array is stored."""
         return self.reader.storage()
 
     def read(
         self, origins: Ints, extent: Extent, out: NDArray[Any], places: Ints | None = None
     ) -> None:
-        """Write ``out[i] = the box at origins[i]``, or to ``out[places[i]]``; see `Source.read`."""
         if not out.size:
             return
         try:
@@ -175,7 +173,6 @@ class Chunked:
     read_to = read
 
     def check(self) -> None:
-        """Raise if the file has changed."""
         self.reader.check()
 
     @property
@@ -184,7 +181,6 @@ class Chunked:
         return self.chunk_shape[1:] == self.shape[1:]
 
     def read_runs(self, starts: Ints, lengths: Ints, out: NDArray[Any]) -> None:
-        """Write runs of places along axis 0, end to end; see `ragged.read_ragged`."""
         self.reader.check()
         items, chunk_rows = as_items(out), self.chunk_shape[0]
         numbers, within, counts = cut_runs(starts, lengths, chunk_rows)

@@ -34,11 +34,9 @@ class Columns(SparseBoxes, Wrapped):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape, ``(rows, columns)``."""
         return (self.source.shape[0], len(self.places))
 
     def storage(self) -> Storage:
-        """Return how the array is stored."""
         stored = self.source.storage()
         chunks = stored.chunks and (stored.chunks[0], max(1, len(self.places)))
         names = chosen_names(stored.columns, self.places)

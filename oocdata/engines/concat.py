@@ -31,8 +31,7 @@ from oocdata.threads import cached_property
 
 _FEW_CROSSING = 8
 """Boxes that cross parts are few if there are at most one in this many others. To leave out their
-places, all others are copied once more: epochs of windows of 8 rows of 256 bytes or 4 KB of 40 gzip
-files take 1.5 and 1.4 times the processor's time by NumPy iteration, 1.4 times through `to_tf`."""
+places, all others are copied once more: 1.4 times the time for windows of 8 rows of 40 files."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +120,6 @@ class Concat(WithStorage):
 
     @cached_property
     def _storage(self) -> Storage:
-        """Storage description of the first part, with fields that combine all parts."""
         stored = [part.storage() for part in self.parts]
         sizes = [part.stored_bytes for part in stored]
         chunks = [part.chunks for part in stored if part.chunks is not None]
@@ -154,13 +152,11 @@ class Concat(WithStorage):
         return replace(combined, **self._changes)
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
-        """Write ``out[i] = the box at origins[i]``; see `Source.read`."""
         self.read_to(origins, extent, out)
 
     def read_to(
         self, origins: Ints, extent: Extent, out: NDArray[Any], places: Ints | None = None
     ) -> None:
-        """Write each box to its place, or to ``out[places[i]]``."""
         if out.size == 0:
             return
         for boxes, start, stop in self._pieces(origins, extent):
@@ -178,7 +174,6 @@ class Concat(WithStorage):
             self._read_within_parts(begins, cut, target, boxes, places is None and not others)
 
     def read_boxes(self, origins: Ints, extent: Extent) -> Iterator[Boxes]:
-        """Yield the boxes of the parts that are read for boxes of the whole."""
         for boxes, start, stop in self._pieces(origins, extent):
             begins, cut, _ = slice_boxes(origins[boxes], extent, self.axis, start, stop)
             for part, _, within in self.shares(begins):
@@ -257,7 +252,6 @@ class Concat(WithStorage):
         return self.axis == 0
 
     def read_runs(self, starts: Ints, lengths: Ints, out: NDArray[Any]) -> None:
-        """Write runs along axis 0 one after the other; see `ragged.read_ragged`."""
         for part, begins, part_starts, counts, targets in self._runs(starts, lengths):
             try:
                 scatter_runs(part, part_starts, counts, out, targets)
@@ -268,7 +262,6 @@ class Concat(WithStorage):
                 raise
 
     def runs_below(self, starts: Ints, lengths: Ints) -> Iterator[Runs]:
-        """Yield the runs that each source has of runs; see `ragged.boxes_of_runs`."""
         for part, _, part_starts, counts, _ in self._runs(starts, lengths):
             yield part, part_starts, counts
 

@@ -106,7 +106,6 @@ def read_whole(path: str) -> tuple[bytes, int]:
 
 
 def _unreadable(path: str, error: OSError) -> SourceError:
-    """Return the error for a file that can't be opened or read."""
     if isinstance(error, FileNotFoundError):
         return MissingFileError(
             "the file must exist when it is read; it is gone. Was it moved after `open`?", path=path
@@ -214,11 +213,9 @@ class Descriptor:
 
     @property
     def current_size(self) -> int:
-        """Current size of the file."""
         return os.fstat(self.number).st_size
 
     def unchanged(self) -> bool:
-        """Return whether the file still has the required version."""
         return self.version.matches(os.fstat(self.number))
 
     def compare(self, key: str | None = None, rows: Iterable[int] | None = None) -> None:
@@ -226,7 +223,6 @@ class Descriptor:
         self.version.compare(os.fstat(self.number), key, rows)
 
     def read_runs(self, offsets: Ints, addresses: Ints, lengths: Ints | int, target: Any) -> None:
-        """Read runs of bytes into memory; see `oocdata.engines.runs.read_runs`."""
         read_runs(self.number, offsets, addresses, lengths, target)
 
     def read(self, offset: int, nbytes: int) -> memoryview:
@@ -271,13 +267,7 @@ class OpenFile:
         return (OpenFile, (self.version,))
 
     def opened(self) -> Descriptor:
-        """Return the descriptor, which stays open while it is referenced.
-
-        Raises
-        ------
-        oocdata.errors.MissingFileError, oocdata.errors.SourceError
-            If the file is gone, or another version is at its path.
-        """
+        """Return the open file; raise SourceError if it can't be opened, or is another version."""
         descriptor = self._descriptor
         return self._open() if descriptor is None else descriptor
 

@@ -56,7 +56,6 @@ class Interleaved(Concat):
         return {part: found for array in arrays for part, found in array.items()}
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
-        """Write ``out[i] = the box at origins[i]``; see `Source.read`."""
         axis = self.axis
         if not out.size or (origins[1:, axis] != origins[0, axis]).any():
             super().read(origins, extent, out)

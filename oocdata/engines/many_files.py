@@ -1,9 +1,7 @@
 """Read many files of one layout as one array, so that a row of each of a thousand files is cheap.
 
-A data set is often many similar files: a thousand ``.npy`` files of a few samples each, or a file
-per year. A batch has one or two rows of each of many files. The runs of all these rows are computed
-with array arithmetic, and submitted to the kernel together. Chunks of one size
-are cached side by side, whatever their files: they are decoded and gathered together.
+The runs of all rows of a batch are computed together, and submitted to the kernel together. Chunks
+of one size are cached side by side, whatever their files: decoded and gathered together.
 """
 
 from __future__ import annotations

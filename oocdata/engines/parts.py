@@ -1,8 +1,7 @@
 """Read many datasets of one file as one source: where each begins, and its key.
 
-With one source per dataset, ten thousand short datasets would be read in a Python loop. Here one
-source reads them all with a table of numbers: rows of contiguous datasets are at known offsets
-(`RowOffsets`), and chunks are numbered across datasets, each of which begins with a new chunk.
+Rows of contiguous datasets are at known offsets (`RowOffsets`), and chunks are numbered across
+datasets, each of which begins with a new chunk: no loop over ten thousand short datasets.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Prefetch bytes over a link: request all ranges that a batch needs before any of it is read.
 
-A read works piece by piece, and over a link each piece costs a round trip. So all ranges of a batch
-are requested before the first is read; the reads then find them in flight, or fetched. Sources that
-read local files return no fetches.
+Otherwise each piece of a read would cost a round trip. Sources of local files return no fetches.
 """
 
 from __future__ import annotations

@@ -35,13 +35,11 @@ SCRATCH_FACTOR = 2
 
 _TASK_BYTES = 1 << 18, 4 << 20
 """Least and most bytes of chunks that one thread decodes at a time. Threads that take few chunks
-hinder one another: of 128 KiB, two at a time, chunks of gzip take 1.35 times as long by NumPy
-iteration, in shards of Zarr 1.3 times, of Zstandard 1.2 times."""
+hinder one another: two of 128 KiB at a time, chunks of gzip take 1.35 times as long."""
 
 _SMALL_PAGES = 16 << 20
 """Bytes of slots in small pages; the rest is in huge pages, the last of which may be partly wasted.
-A first epoch of gzip chunks of 128 KiB takes 1 / 1.2 of the processor's time with them, of zstd
-1 / 1.1; later epochs, which only gather, 1 / 1.1 to 1 / 1.2."""
+With these, a first epoch of gzip chunks of 128 KiB takes 1 / 1.2 of the processor time."""
 
 _TABLE = 1 << 16
 """Maximum size of the table that maps remainders of chunk numbers to slots."""

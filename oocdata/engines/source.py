@@ -224,7 +224,6 @@ class WithStorage:
     """A source with a storage description in `_storage`, an attribute or a cached property."""
 
     def storage(self: Any) -> Storage:
-        """Return how the array is stored."""
         description: Storage = self._storage
         return description
 

@@ -1,9 +1,7 @@
 """Read arrays whose elements lie at an offset plus a stride per axis in one file.
 
-This covers ``.npy``, raw binary, stored ``.npz`` members, contiguous HDF5 and unfiltered chunks. A
-box is a set of runs of bytes. The runs of all boxes of a batch, adjacent runs joined, are read
-directly into the batch, or through a small scratch buffer if the batch has another dtype or order
-of axes.
+A box is a set of runs of bytes. The runs of all boxes of a batch, adjacent runs joined, are read
+directly into the batch, or through a small scratch buffer if it has another dtype or order of axes.
 """
 
 from __future__ import annotations
@@ -85,7 +83,6 @@ class Strided(WithStorage):
     def read(
         self, origins: Ints, extent: Extent, out: NDArray[Any], places: Ints | None = None
     ) -> None:
-        """Write ``out[i] = the box at origins[i]``, or to ``out[places[i]]``; see `Source.read`."""
         if out.size == 0:
             return
         plan = self.plan(extent, out)
@@ -132,11 +129,9 @@ class Strided(WithStorage):
     read_to = read
 
     def check(self) -> None:
-        """Raise if the file has changed."""
         self.file.opened().compare(self._storage.key)
 
     def fetches(self, origins: Ints, extent: Extent) -> list[Fetch]:
-        """Return the fetches that reading boxes needs; see `oocdata.engines.prefetch`."""
         if not self.file.is_remote:
             return []
         plan = plan_box(
@@ -266,7 +261,6 @@ class Strided(WithStorage):
     def _unfinished(
         self, opened: Readable, origins: Ints, extent: Extent, cause: OSError | None
     ) -> SourceError:
-        """Return the error for a read that ended early."""
         key, rows = self._storage.key, covered_positions(origins, extent, self.axis)
         if isinstance(cause, SourceError):  # its message is complete but for dataset and rows
             return self._for_part(type(cause)(cause.message, path=cause.path, key=key, rows=rows))
@@ -284,7 +278,6 @@ class Strided(WithStorage):
         )
 
     def _changed(self, opened: Readable, origins: Ints, extent: Extent) -> SourceError:
-        """Return the error for a changed file."""
         rows = covered_positions(origins, extent, self.axis)
         try:
             opened.compare(self._storage.key, rows)
