@@ -267,7 +267,10 @@ class OpenFile:
         return (OpenFile, (self.version,))
 
     def opened(self) -> Descriptor:
-        """Return the open file; raise SourceError if it can't be opened, or is another version."""
+        """Return the descriptor, which stays open while it is referenced.
+
+        Raises MissingFileError if the file is gone, and SourceError if it is another version.
+        """
         descriptor = self._descriptor
         return self._open() if descriptor is None else descriptor
 
