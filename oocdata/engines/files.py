@@ -201,12 +201,6 @@ class Descriptor:
         except OSError as error:
             raise _unreadable(path, error) from error
 
-    def __enter__(self) -> int:
-        return self.number
-
-    def __exit__(self, *error: object) -> None:
-        return None  # entered only so that the `with` statement keeps a reference until here
-
     def __del__(self) -> None:
         if self.number >= 0:
             os.close(self.number)

@@ -41,13 +41,13 @@ def test_the_first_or_the_last_writer_of_a_name(
 def test_a_file_closes_with_its_last_reference(tmp_path: Path) -> None:
     file = opened(tmp_path, "a")
     assert open_files(tmp_path) == []
-    with file.opened() as number:
-        assert os.pread(number, 3, 0) == b"abc"
+    descriptor = file.opened()
+    assert descriptor.read(0, 3) == b"abc"
     assert open_files(tmp_path) == [str(tmp_path / "a")]
-    with file.opened() as number:
-        del file
-        gc.collect()
-        assert os.pread(number, 3, 0) == b"abc"
+    del file
+    gc.collect()
+    assert descriptor.read(0, 3) == b"abc"
+    del descriptor
     assert open_files(tmp_path) == []
     assert not files._opened
 
@@ -110,8 +110,7 @@ def test_no_file_waits_for_another_to_open(tmp_path: Path, monkeypatch: pytest.M
     thread = threading.Thread(target=slow.opened)
     thread.start()
     assert inside.wait(60)
-    with quick.opened() as number:  # before the other file is opened
-        assert os.pread(number, 3, 0) == b"abc"
+    assert quick.opened().read(0, 3) == b"abc"  # before the other file is opened
     go.set()
     thread.join()
 
