@@ -95,7 +95,7 @@ class Strided(WithStorage):
             raise
         boxes = origins.shape[0]
         if not opened.unchanged():
-            raise self._changed(opened, origins, extent)
+            raise self._changed(opened, covered_positions(origins, extent, self.axis))
         if boxes > plan.boxes and opened.number < 0:  # in a store: in the order of the requests
             order = origins.dot(self.steps).argsort(kind="stable")
             origins, places = origins[order], order if places is None else places[order]
@@ -124,7 +124,7 @@ class Strided(WithStorage):
                 self._fill(opened, plan, origins[batch], extent, out, places[batch])
         # Compared again, so that a file overwritten during the read is an error.
         if not opened.unchanged():
-            raise self._changed(opened, origins, extent)
+            raise self._changed(opened, covered_positions(origins, extent, self.axis))
 
     read_to = read
 
@@ -156,14 +156,14 @@ class Strided(WithStorage):
             addresses = np.cumsum(nbytes) - nbytes + out.ctypes.data
         opened = self.file.opened()
         if not opened.unchanged():
-            raise self._changed(opened, *run_boxes(self, starts, 1))
+            raise self._changed(opened, _spanned(starts, lengths))
         try:
             opened.read_runs(offsets, addresses, nbytes, out)
         except UnfinishedError as error:
             failed = run_boxes(self, starts[error.run : error.run + 1], int(lengths[error.run]))
             raise self._unfinished(opened, *failed, error.cause) from error.cause
         if not opened.unchanged():
-            raise self._changed(opened, *run_boxes(self, starts, 1))
+            raise self._changed(opened, _spanned(starts, lengths))
         if self.stored != self.dtype:
             out[...] = out.view(self.stored)
 
@@ -265,7 +265,7 @@ class Strided(WithStorage):
         if isinstance(cause, SourceError):  # its message is complete but for dataset and rows
             return self._for_part(type(cause)(cause.message, path=cause.path, key=key, rows=rows))
         if not opened.unchanged():
-            return self._changed(opened, origins, extent)
+            return self._changed(opened, rows)
         context: Any = {"path": self.file.version.path, "key": key, "rows": rows}
         if cause is not None:
             return self._for_part(SourceError(f"could not be read: {cause}.", **context))
@@ -277,8 +277,7 @@ class Strided(WithStorage):
             )
         )
 
-    def _changed(self, opened: Readable, origins: Ints, extent: Extent) -> SourceError:
-        rows = covered_positions(origins, extent, self.axis)
+    def _changed(self, opened: Readable, rows: range | Ints) -> SourceError:
         try:
             opened.compare(self._storage.key, rows)
         except SourceError as error:
@@ -296,6 +295,11 @@ class Strided(WithStorage):
         """Return an error with its rows mapped to one of the datasets, if there are several."""
         parts: JoinedParts | None = getattr(self.chunk_offsets, "parts", None)
         return error if parts is None else parts.assign_part(error)
+
+
+def _spanned(starts: Ints, lengths: Ints) -> range:
+    """Return the positions from the first run to the last one."""
+    return range(int(starts.min()), int((starts + lengths).max())) if len(starts) else range(0)
 
 
 def contiguous_strides(
