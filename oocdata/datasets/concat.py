@@ -23,10 +23,10 @@ from oocdata.datasets.multi_array import join_requests
 from oocdata.datasets.request import ArrayRequest
 from oocdata.datasets.shared_rows import StoredRows, check_direction
 from oocdata.datasets.spec import Batch, Spec, leaves, map_tree
-from oocdata.datasets.stack import names_of_columns
 from oocdata.datasets.view import View
 from oocdata.engines.alike import check_same_meaning, common_names, different_columns
 from oocdata.engines.buffers import empty
+from oocdata.engines.columns import chosen_names
 from oocdata.engines.source import Storage
 from oocdata.errors import ArgumentError
 from oocdata.index import Selection, as_numbers, ascends, is_all, select, take
@@ -331,7 +331,11 @@ def _storages(dataset: Dataset) -> list[tuple[Storage, tuple[str, ...]]]:
         stored = [each.storage() for each in dataset.sources()]
         return [(replace(each, dimensions=(), directions={}), ()) for each in stored]
     names, axes = tuple(name or "" for name in dataset.names), len(dataset.axes)
-    columns = names_of_columns([dataset])  # if stacked, one array
+    columns = None
+    if dataset.axes == (0,) and len(dataset.cuts) == 2:
+        cut = dataset.cuts[1]
+        places = [cut] if isinstance(cut, int) else cut
+        columns = chosen_names(dataset.storage.columns, places)
     # Without directions: the user may have turned an axis.
     described = replace(dataset.storage, columns=columns, dimensions=names[axes:], directions={})
     return [(described, names[:axes])]

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any, NoReturn, TypeAlias
@@ -19,7 +19,6 @@ from oocdata.datasets.dataset import Dataset, Described
 from oocdata.datasets.view import View
 from oocdata.engines.alike import common_names
 from oocdata.engines.axis_views import AxisMap, AxisView
-from oocdata.engines.columns import joined_names
 from oocdata.engines.dtypes import can_hold, check_dtype
 from oocdata.engines.interleaved import Interleaved
 from oocdata.engines.memory_array import MemoryArray
@@ -259,7 +258,7 @@ class Stacked(WithStorage, Wrapped, Described):
             part_names=in_files.part_names,
             episodes=in_files.episodes,
             dimensions=common_names([one.dimensions for one in each if one.dimensions]),
-            columns=names_of_columns(self.parts) if len(self.source.shape) == 2 else None,
+            columns=None,
             opened=None,
         )
 
@@ -334,17 +333,6 @@ class Stacked(WithStorage, Wrapped, Described):
             else:
                 lines.append(line_of(part.order.index(at), places))
         return AxisView(part.source, tuple(lines), (*samples, *element), part.dtype)
-
-
-def names_of_columns(parts: Sequence[Part]) -> Callable[[], NDArray[Any] | None] | None:
-    """Return a function that reads the names of parts' columns (see `Storage`), or None."""
-    columns = []
-    for part in parts:
-        if not isinstance(part, View) or part.axes != (0,) or len(part.cuts) != 2:
-            return None
-        places = part.cuts[1]
-        columns.append((part.storage, [places] if isinstance(places, int) else places))
-    return joined_names(columns)
 
 
 def outer_axes(part: View, whole: View) -> tuple[int, ...]:

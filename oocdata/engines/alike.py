@@ -44,16 +44,9 @@ def check_same_shape(
         named = f", the first {(key or path)!r}" if numbers[0] and (key or path) else ""
         counted.append(f"({lengths}{',' if len(shape) == 1 else ''}) {dtype} ({count}{named})")
     _, _, path, key = parts[list(groups.values())[1][0]]
-    along = [set(each) for each in zip(*(shape for shape, *_ in parts), strict=False)]
-    differing = [at for at, each in enumerate(along) if len(each) > 1]
-    alike = len({(len(shape), kind) for shape, kind in groups}) == 1
-    hint = "Leave some out"
-    if alike and len(differing) == 1 and along[axis] != {1}:  # 1: each part may be a row
-        (other,) = differing
-        hint = f"They differ along axis {other} only: axis={other} joins them. Or leave some out"
     raise MismatchedPartsError(
         f"parts must have one dtype, and one shape besides axis {axis}; they have "
-        f"{', '.join(counted[:-1])} and {counted[-1]}. {hint}; or fill rows up to one "
+        f"{', '.join(counted[:-1])} and {counted[-1]}. Leave some out; or fill rows up to one "
         "shape, ooc.open(…, pad=0); or open them one by one, bring them to one shape and dtype, "
         "such as view[:, :8] or view.astype('f4'), and join them by ooc.concat.",
         path=path,

@@ -32,29 +32,10 @@ def atomic_file(
 ) -> Iterator[IO[bytes]]:
     """Write a file in a block; it gets its name at the end, unless the block raises.
 
-    Parameters
-    ----------
-    path : str
-    temporary : str, optional
-        Temporary path, if only one process at a time writes it; by default a unique one.
-    sync : bool
-        Whether the file is on disk before it gets its name. Then temporary files that a killed
-        writer left an hour ago or earlier are removed too.
-    replaces : bool
-        Whether a file of that name is replaced; if False, it stays and the new file is dropped.
-    mode : int
-        Permissions, as for ``os.open``.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     for text in (b"one", b"two"):
-    ...         with atomic_file(f"{folder}/a", replaces=False) as file:
-    ...             _ = file.write(text)
-    ...     os.listdir(folder), Path(folder, "a").read_text()
-    (['a'], 'one')
+    `temporary` is a path to write to first, if only one process at a time writes it; by default a
+    unique one. With `sync`, the file is on disk before it gets its name, and temporary files that a
+    killed writer left an hour ago or earlier are removed. Unless it `replaces`, a file of that name
+    stays, and the new file is dropped.
     """
     if sync and not temporary:
         _remove_unfinished(path)

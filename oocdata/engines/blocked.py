@@ -1,18 +1,13 @@
 """Read rows in cached blocks, where that is faster than reading each row.
 
-Three kinds of arrays gain:
+Blocks of the array are the chunks of a `Chunked` source. Three kinds of arrays gain:
 
 - Interleaved rows (Fortran order, a sample axis that is fast in storage). Such a row is thousands
   of runs of a few bytes; if many neighbouring rows are read at a time, runs are that much longer.
-- Small rows. A read request costs as much as copying some kilobytes. Of the array, as much as there
-  is room for in the cache is read once. Labels of 8 bytes in HDF5's uncompressed chunks take 1 / 15
-  of the processor's time by NumPy iteration.
+- Small rows. A request costs as much as copying some kilobytes, so as much of the array as there is
+  room for in the cache is read once: labels of 8 bytes in 1 / 15 of the processor time.
 - Rows cut by chunks, as h5py's default chunks do. Chunks are decoded into whole rows, so that a row
-  is gathered from one place. Shuffled batches take of the processor's time by NumPy iteration and
-  through `to_tf`: of D4RL's small rows 1 / 2.2 and 1 / 1.7; of robomimic's windows of images
-  1 / 4.2 and 1 / 3.3; of single images of 21 KB 1 / 1.4 and 1 / 1.3.
-
-In each case, blocks of the array are the chunks of a `Chunked` source.
+  is gathered from one place: robomimic's windows of images in 1 / 3.3 of the time by `to_tf`.
 """
 
 from __future__ import annotations
@@ -76,11 +71,7 @@ request takes as long as one for a block, and neighbouring rows will be read too
 def blocked(source: Source, axes: tuple[int, ...]) -> Source:
     """Return the fastest source of rows: the same source, or one that reads blocks of rows.
 
-    Parameters
-    ----------
-    source : Source
-    axes : tuple of int
-        The sample axes, outermost first.
+    `axes` are the sample axes, outermost first.
     """
     if isinstance(source, Concat) and source.chunk_shape and source.axis in axes:
         return _uncut(source, axes)
@@ -212,11 +203,6 @@ class CachedRows(WithStorage):
     """An array whose rows are read from cached blocks, as far as there is room for these.
 
     Rows cut by chunks need room for several blocks.
-
-    Parameters
-    ----------
-    source : Strided, Chunked, or Concat of either
-    chunk_shape : tuple of int
     """
 
     def __init__(self, source: Strided | Chunked | Concat, chunk_shape: tuple[int, ...]) -> None:
@@ -300,7 +286,6 @@ class CachedRows(WithStorage):
     def read(
         self, origins: Ints, extent: Extent, out: NDArray[Any], places: Ints | None = None
     ) -> None:
-        """Write ``out[i] = the box at origins[i]``, or to ``out[places[i]]``; see `Source.read`."""
         for source, some in self._shares(origins, extent):
             rows: Any = some
             where = places if isinstance(some, slice) else some if places is None else places[some]
@@ -329,18 +314,15 @@ class CachedRows(WithStorage):
         read(self.source)  # raises the error of one of them, with its rows
 
     def read_boxes(self, origins: Ints, extent: Extent) -> list[Boxes]:
-        """Return the boxes that are read, with their sources."""
         return [(each, origins[some], extent) for each, some in self._shares(origins, extent)]
 
     def read_runs(self, starts: Ints, lengths: Ints, out: NDArray[Any]) -> None:
-        """Write runs of rows end to end; see `oocdata.engines.ragged.read_ragged`."""
         targets = np.cumsum(lengths) - lengths
         for source, some in self._run_shares(starts, lengths):
             runs: Any = {"starts": starts[some], "counts": lengths[some], "targets": targets[some]}
             self._read(source, partial(scatter_runs, out=out, **runs), starts[some], lengths[some])
 
     def runs_below(self, starts: Ints, lengths: Ints) -> list[Runs]:
-        """Return the runs with the sources to read them from."""
         shares = self._run_shares(starts, lengths)
         return [(source, starts[some], lengths[some]) for source, some in shares]
 

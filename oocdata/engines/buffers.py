@@ -1,14 +1,12 @@
 """Allocate memory for batches: 64-byte aligned, and recycled when no array uses it any more.
 
-Fresh memory is the largest cost of a batch: the allocator returns megabytes to the kernel, and
-every page of the next batch faults again. Here a batch is an array over a block of a pool, which
-refers to the array weakly, so memory is reused only when no array, tensor or list can see it.
-TensorFlow uses the memory of a NumPy array without a copy, and holds a reference to the array, if
-its data is 64-byte aligned (``EIGEN_MAX_ALIGN_BYTES``).
+Fresh memory is the largest cost of a batch: every page faults again. A batch is an array over a
+block of a pool, which refers to the array weakly, so memory is reused only when no array, tensor or
+list can see it. TensorFlow uses memory without a copy if it is 64-byte aligned
+(``EIGEN_MAX_ALIGN_BYTES``).
 
 The batches of several steps share one block, as separate arrays. Before more memory is mapped, the
-pages of batches that were freed beside others are returned to the kernel: batches that a user keeps
-for long keep their own bytes only, and while none is kept, blocks are recycled as they are.
+pages of batches that were freed beside others go back to the kernel: a kept batch keeps its own.
 """
 
 from __future__ import annotations
@@ -48,12 +46,9 @@ frees more than `_MIN_SHRINK_BYTES`: all of a mapping counts as in use."""
 
 
 class _Mapping(mmap.mmap):
-    """Memory of a block; the type distinguishes its arrays from arrays over a user's mapping.
+    """Memory of a block and its `arrays`, in order.
 
-    Attributes
-    ----------
-    arrays : list of weakref
-        The arrays over the memory, in order.
+    The type distinguishes them from arrays over a user's mapping.
     """
 
     arrays: list[weakref.ref[NDArray[Any]]]
@@ -62,12 +57,8 @@ class _Mapping(mmap.mmap):
 class _Block:
     """One anonymous mapping (page aligned, so 64-byte aligned), and the arrays over it.
 
-    Attributes
-    ----------
-    offsets : sequence of int
-        Where each array begins, and where the memory of the last one ends.
-    arrays : list of weakref
-        References to the arrays. Views, tensors and lists keep the arrays alive.
+    `offsets` are where each array begins, and where the memory of the last one ends. `arrays` are
+    weak references; views, tensors and lists keep the arrays alive.
     """
 
     __slots__ = ("arrays", "mapping", "nbytes", "offsets")
@@ -153,22 +144,8 @@ def advise(mapping: mmap.mmap | None, name: str, start: int, nbytes: int) -> Non
 class Pool:
     """Blocks of batch memory, recycled within a limit of idle bytes.
 
-    Parameters
-    ----------
-    share : callable
-        Returns the bytes that the pool may keep idle; with ``cached=False``, while no chunk is
-        cached.
-
-    Examples
-    --------
-    >>> pool = Pool()
-    >>> first = pool.empty((4, 3), np.float32)
-    >>> address = first.ctypes.data
-    >>> address % ALIGNMENT
-    0
-    >>> del first
-    >>> pool.empty((4, 3), np.float32).ctypes.data == address
-    True
+    `share` returns the bytes that the pool may keep idle; with ``cached=False``, while no chunk is
+    cached.
     """
 
     def __init__(self, share: Callable[..., int] = batch_share) -> None:
@@ -190,16 +167,7 @@ class Pool:
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
         """Return an uninitialised C-contiguous array over memory that no other array uses.
 
-        Parameters
-        ----------
-        shape : tuple of int
-        dtype : dtype_like
-            For objects, memory is NumPy's own.
-
-        Returns
-        -------
-        ndarray
-            64-byte aligned, writable.
+        It is 64-byte aligned and writable; for objects, memory is NumPy's own.
         """
         kind = np.dtype(dtype)
         nbytes = prod(shape) * kind.itemsize
@@ -218,31 +186,11 @@ class Pool:
     ) -> tuple[NDArray[Any] | None, list[NDArray[Any]]]:
         """Return uninitialised arrays side by side in one block, which are freed independently.
 
-        Parameters
-        ----------
-        shapes : sequence of tuple of int
-            Equal but for the first axis; otherwise `whole` is None.
-        dtype : dtype_like
-        room : int
-            Minimum bytes of the block: those of a whole read, of which the last read of an epoch
-            is a part. With smaller blocks for it, memory would be mapped anew in each epoch.
-
-        Returns
-        -------
-        whole : ndarray or None
-            All parts as one array, to read into at once and drop; None if there is padding between
-            them.
-        parts : list of ndarray
-            Each 64-byte aligned. Their memory is reused when all of them are free.
-
-        Examples
-        --------
-        >>> whole, (first, second) = empty_parts([(4, 16), (2, 16)], "f4")
-        >>> whole[:] = np.arange(6)[:, None]
-        >>> first[3, 0], second[1, 0]
-        (np.float32(3.0), np.float32(5.0))
-        >>> empty_parts([(3,), (3,)], "u1")[0] is None
-        True
+        Each is 64-byte aligned; memory is reused when all are free. The first result is all parts
+        as one array, to read into at once and drop, or None if there is padding between them or
+        shapes differ in more than the first axis. `room` is the least size of the block in bytes:
+        that of a whole read, of which the last read of an epoch is a part. With smaller blocks for
+        it, memory would be mapped anew in each epoch.
         """
         kind = np.dtype(dtype)
         sizes = [shape[0] * prod(shape[1:]) * kind.itemsize for shape in shapes]
@@ -355,20 +303,8 @@ class Pool:
 def side_by_side(arrays: Sequence[NDArray[Any]]) -> NDArray[Any] | None:
     """Return arrays that are side by side in one block as one array, without a copy; else None.
 
-    The result is aligned, and no other array may change it.
-
-    Parameters
-    ----------
-    arrays : sequence of ndarray, at least one
-        Of one shape. A single array may be a view of a whole array.
-
-    Examples
-    --------
-    >>> _, parts = empty_parts([(4, 16), (4, 16), (2, 16)], "f4")
-    >>> joined = side_by_side(parts[:2])
-    >>> joined.shape, np.shares_memory(joined, parts[1])
-    ((2, 4, 16), True)
-    >>> side_by_side([np.zeros(16)])
+    They have one shape; a single one may be a view of a whole array. The result is aligned, and no
+    other array may change it.
     """
     first: Any = arrays[0]
     mapping = first

@@ -3,18 +3,7 @@
 Rows are consecutive in a 1-D array of bytes, and a second array has their offsets. Both are
 ordinary sources of the other engines, which cache, decode in threads and detect changed files. An
 element is a Python ``bytes``, so that a batch is an object array, which TensorFlow takes as
-``tf.string``.
-
-Two alternatives were measured and are not worth their code: one ``bytes`` for a run of batches,
-cut by ``tf.strings.substr``, copies as often (1.1 times as fast for 80 bytes a row, 0.8 for 60 KB);
-and one message, cut by ``tf.io.decode_proto`` (0.95 times as fast for 320 bytes to 60 KB).
-
-Compared with ``TFRecordDataset``, in order, in batches of 32, passes through `to_tf` over 300 to
-500 MB take 1.1 of its processor time for records of 10 KB, 1.0 for 100 KB and 0.8 for 1 MB; and
-0.95, 0.75 and 0.55 of its elapsed time. NumPy iteration, with the same checksums, takes 0.4 to 0.6.
-The rest is TensorFlow's own: its copy of each row, 0.4 ms for a run of batches, 9 ms to begin a
-pass (2.5 for its reader), 2 for each function of the pipeline. A single reading thread, or a
-private pool of one thread, changes this by less than a tenth.
+``tf.string``. (One ``bytes`` for a run of batches, cut by TensorFlow, is not faster.)
 """
 
 from __future__ import annotations
@@ -42,9 +31,8 @@ OBJECT_BYTES = 48
 """Bytes of a Python ``bytes`` besides its content: 33, and its pointer in the array, rounded up."""
 
 _LARGE = 32 << 10
-"""Mean bytes of framed rows from which on each is read directly into its ``bytes``. With runs of 32
-MiB, this and the longer runs together make records of 100 KB 1.3 to 1.6 times as fast through
-`to_tf`, in 1 / 1.4 of the processor time; this alone saves a sixth, and nothing for 10 KB."""
+"""Mean bytes of framed rows from which on each is read directly into its ``bytes``: records of 100
+KB take 1 / 1.3 of the processor time through `to_tf`, those of 10 KB as much."""
 
 _CONTENT = bytes.__basicsize__ - 1
 """Position of the content of a ``bytes``, from its address on."""
@@ -66,15 +54,10 @@ the numbers of damaged rows among them."""
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Bytes around each stored row that are not delivered; a `Framing`.
+    """Bytes around each stored row that are not delivered, `before` and `after` it; a `Framing`.
 
-    Attributes
-    ----------
-    before, after : int
-        Number of bytes.
-    check : callable
-        Compares rows with the bytes after each, uint8 of shape (n, after); raises a `SourceError`
-        whose ``rows`` are the numbers of damaged rows. A module-level function.
+    `check`, a module-level function, compares rows with the bytes after each, uint8 of shape (n,
+    after), and raises a SourceError whose ``rows`` are the numbers of damaged rows.
     """
 
     before: int
@@ -82,7 +65,6 @@ class Frame:
     check: Callable[[list[bytes], NDArray[np.uint8]], None]
 
     def __call__(self, stored: NDArray[np.uint8], starts: Ints, stops: Ints) -> list[bytes]:
-        """Return the delivered part of each row."""
         rows = sliced(stored, starts + self.before, stops - self.after)
         return self.checked(rows, stored[(stops - self.after)[:, None] + np.arange(self.after)])
 
@@ -93,39 +75,18 @@ class Frame:
 
 
 def sliced(stored: NDArray[np.uint8], starts: Ints, stops: Ints) -> list[bytes]:
-    """Return runs of bytes.
-
-    Examples
-    --------
-    >>> sliced(np.frombuffer(b"abcdef", np.uint8), np.array([0, 3]), np.array([2, 6]))
-    [b'ab', b'def']
-    """
+    """Return runs of bytes."""
     memory = stored.data
     runs = zip(starts.tolist(), stops.tolist(), strict=True)
     return [memory[start:stop].tobytes() for start, stop in runs]
 
 
 class ByteRows(WithStorage):
-    """Rows of bytes of unequal length; a `oocdata.engines.source.Source` of objects.
+    """Rows of bytes of unequal length, each a Python ``bytes``; a `Source` of shape ``(rows,)``.
 
-    Parameters
-    ----------
-    values : Source
-        uint8, of one axis.
-    offsets : Source
-        int64, of one axis: position in `values` at which each row begins, and the end of the last
-        row.
-    framing : Framing
-        A module-level function, because it is sent to other processes.
-    storage : Storage
-        How the rows are stored, with their `row_sizes`.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        ``(rows,)``.
-    dtype : numpy.dtype
-        object; each element is a ``bytes``.
+    `values` (uint8) and `offsets` (int64, the position in `values` at which each row begins, and
+    the end of the last row) have one axis. `framing` is a module-level function, because it is sent
+    to other processes. `storage` has the `row_sizes`.
     """
 
     def __init__(self, values: Source, offsets: Source, framing: Framing, storage: Storage) -> None:
@@ -194,31 +155,14 @@ def _read_direct(
 
 
 def size_counts(lengths: Ints) -> Ints:
-    """Return the number of rows in each size class, for `Storage.row_sizes`.
-
-    Examples
-    --------
-    >>> int(size_counts(np.array([3, 1000, 0])).sum())
-    3
-    """
+    """Return the number of rows in each size class, for `Storage.row_sizes`."""
     return np.bincount(_SIZES.searchsorted(lengths), minlength=len(_SIZES))
 
 
 def largest_rows(counts: NDArray[Any], rows: int) -> int:
-    """Return an upper bound on the bytes of any `rows` rows, at most 1.2 times the exact maximum.
+    """Return an upper bound on the bytes of `rows` different rows, at most 1.2 times the maximum.
 
-    Parameters
-    ----------
-    counts : ndarray of int64
-        From `size_counts`; for several arrays, the sum.
-    rows : int
-        Number of different rows.
-
-    Examples
-    --------
-    >>> counts = size_counts(np.array([100, 1000, 10]))
-    >>> 1100 <= largest_rows(counts, 2) <= 1320, largest_rows(counts, 9) <= 1332
-    (True, True)
+    `counts` (int64) is from `size_counts`; for several arrays, the sum.
     """
     descending = counts[::-1]
     before = np.cumsum(descending) - descending

@@ -1,10 +1,8 @@
 """Cache decoded chunks of all arrays: least recently used, within one byte budget.
 
-A batch takes rows from many chunks. If each chunk had memory of its own, a batch would take one
-copy per chunk. So all cached chunks of one size are *slots* of one mapping, side by side, and a
-batch is one gather by row number, outside the GIL, however many chunks and arrays its rows come
-from. A chunk takes the slot of an evicted one of its size. Sizes share the budget: to make room for
-another size, a slot's pages are returned to the system.
+All cached chunks of one size are *slots* of one mapping, side by side, so a batch is one gather by
+row number, outside the GIL, however many chunks and arrays its rows come from. A chunk takes the
+slot of an evicted one of its size; to make room for another size, a slot's pages are returned.
 
 `Cache` decides which chunks stay, of all sizes. `slots.Slots` has the memory of one size, and has
 missing chunks decoded into it. `ArrayCache` finds and loads the chunks of one array.
@@ -46,22 +44,7 @@ _FEW_AGAIN = 8
 
 
 class Cache:
-    """Decoded chunks of several arrays within one budget.
-
-    Parameters
-    ----------
-    budget : callable
-        Returns the bytes that may be cached; called whenever room is made.
-
-    Examples
-    --------
-    >>> cache = Cache(lambda: 16)
-    >>> array = cache.array("an array", nbytes=8, chunks=100)
-    >>> array.load([7], lambda numbers, slots, memory: print("decode", numbers)).release()
-    decode [7]
-    >>> array.find(np.array([7, 7])) is None, array.find(np.array([9])) is None, cache.nbytes
-    (False, True, 8)
-    """
+    """Decoded chunks of several arrays within a budget: that many bytes as `budget` returns."""
 
     def __init__(self, budget: Callable[[], int] = cache_share) -> None:
         self.budget = budget
@@ -109,16 +92,8 @@ class Cache:
     def array(self, key: Hashable, nbytes: int, chunks: int, piece_bytes: int = 0) -> ArrayCache:
         """Return the cache of an array, which all its readers share.
 
-        Parameters
-        ----------
-        key : hashable
-            Identifies the array, and the version of its file.
-        nbytes : int
-            Bytes of a decoded chunk.
-        chunks : int
-            Number of chunks of the array.
-        piece_bytes : int
-            Bytes that are decoded at a time, where a chunk is decoded in several pieces.
+        `key` identifies the array and the version of its file; it has `chunks` chunks of `nbytes`
+        each, decoded in pieces of `piece_bytes` if that is not 0.
         """
         with self.changing():
             array = self._arrays.get(key)
@@ -146,20 +121,9 @@ class Cache:
         """Return how many chunks of an array may stay, of one that can be read past the cache too.
 
         Otherwise such arrays would evict one another. Together they take up to half of the budget,
-        which leaves room for a shuffle of other chunks, or as much as others leave: 50,000 pictures
-        of 3 KiB, 146 of 256 MiB, are read 2.1 times as fast by NumPy iteration as without the
-        cache, 1.5 times through `to_tf`. The smallest come first.
-
-        Examples
-        --------
-        >>> cache = Cache(lambda: 32)
-        >>> large, whole = (cache.array(number, nbytes=4, chunks=number) for number in (9, 3))
-        >>> cache.kept(large), cache.kept(whole), cache.kept(large)
-        (7, 3, 4)
-        >>> other = cache.array("another", nbytes=8, chunks=9)
-        >>> other.load([0], lambda *_: None).release()
-        >>> cache.kept(whole), cache.kept(large)
-        (3, 2)
+        which leaves room for a shuffle of other chunks, or as much as others leave; the smallest
+        come first. 50,000 pictures of 3 KiB are read 2.1 times as fast by NumPy iteration as
+        without.
         """
         budget = self.budget()
         if self._kept.get(array) == budget:
@@ -181,18 +145,9 @@ class Cache:
             return array.chunks if stays else min(array.chunks, max(0, left // array.nbytes))
 
     def make_room(self, slots: Slots, chunks: int, keep: set[int]) -> bool:
-        """Evict the least recently used chunks until more fit; return whether they do.
+        """Evict the least recently used chunks until more fit into `slots`; return whether they do.
 
-        The budget may be exceeded if no chunks are pinned.
-
-        Parameters
-        ----------
-        slots : Slots
-            Slots that are needed.
-        chunks : int
-            Number of chunks that need room.
-        keep : set of int
-            Numbers of slots that must not be evicted.
+        The slots numbered in `keep` stay. The budget may be exceeded if no chunks are pinned.
         """
         need, budget = chunks * slots.nbytes, self.available
         pinned: dict[int, set[int]] = {}
@@ -266,28 +221,11 @@ class Cache:
 class ArrayCache:
     """The cached chunks of one array, or of several as if they were one; made by `Cache.array`.
 
-    Parameters
-    ----------
-    slots : Slots
-    numbers : sequence of range
-        Numbers, in the slots, of the chunks of each array.
-    piece_bytes : int
-        Bytes that are decoded at a time.
-
-    Attributes
-    ----------
-    nbytes : int
-        Bytes of a chunk.
-    chunks : int
-        Number of chunks.
-    size : int
-        Bytes of all chunks.
-    scratch_bytes : int
-        Bytes of scratch memory that decoding a chunk takes, unless the format knows better.
-    is_large : bool
-        Whether copying a chunk costs more than a call of the decoder.
-    reading : int
-        First chunk of those that a thread began to read last; any number is valid.
+    `numbers` are those of the chunks of each array in the slots, and `piece_bytes` the bytes that
+    are decoded at a time. `nbytes` is the size of a chunk, `size` that of all; `scratch_bytes` is
+    the scratch memory for decoding a chunk, unless the format knows better. Copying a chunk that
+    `is_large` costs more than a call of the decoder. `reading` is the first chunk of those that a
+    thread began to read last; any number is valid.
     """
 
     def __init__(self, slots: Slots, numbers: Sequence[range], piece_bytes: int) -> None:
@@ -356,9 +294,8 @@ class ArrayCache:
         """Note that chunks are about to be read; return whether they are not worth caching.
 
         They are not if few of those read so far came again while they would have been cached: as in
-        a shuffle of an array that outgrows the cache. Pictures of 560 KB then take 1 / 1.2 of the
-        processor's time, and chunks of 4 MB that LZ4 packs 1 / 1.4, since they are decoded into the
-        batch; both by NumPy iteration and through `to_tf`.
+        a shuffle of an array that outgrows the cache. Chunks of 4 MB that LZ4 packs are
+        decoded into the batch then, in 1 / 1.4 of the processor's time.
         """
         room = self._room
         if self._recent is None:
@@ -372,15 +309,10 @@ class ArrayCache:
         return self._again * _FEW_AGAIN <= self._reads
 
     def find(self, chunks: Ints) -> Pin | None:
-        """Pin chunks if all of them are cached; else return None.
+        """Pin chunks (any order, repeats allowed) if all of them are cached; else return None.
 
         None may also be returned for cached chunks. No Python object is made per chunk, since
         batches of small rows request thousands.
-
-        Parameters
-        ----------
-        chunks : ndarray of int64, shape (n,)
-            Numbers of chunks of the array, in any order, repeats allowed.
         """
         numbers, held = self.numbers_of(chunks), self.slots
         with held.cache.lock:
@@ -393,12 +325,7 @@ class ArrayCache:
     def pin(self, chunks: Ints, decode: Decode, own_threads: bool = False) -> Pin | None:
         """Pin chunks, after decoding those not cached; None if they are too many to pin at once.
 
-        Parameters
-        ----------
-        chunks : ndarray of int64, shape (n,)
-            Numbers of chunks of the array, in any order, repeats allowed.
-        decode, own_threads
-            See `load`.
+        Any order, repeats allowed; see `load`.
         """
         if pin := self.find(chunks):
             return pin
@@ -423,21 +350,11 @@ class ArrayCache:
         return chunks[self.slots.missing(self.numbers_of(chunks))]
 
     def load(self, chunks: Sequence[int], decode: Decode, own_threads: bool = False) -> Pin:
-        """Pin chunks, after decoding those not cached.
+        """Pin distinct chunks, at most `most`, after decoding those not cached.
 
-        Parameters
-        ----------
-        chunks : sequence of int
-            Numbers of chunks of the array, distinct, at most `most`.
-        decode : callable
-            Called in several threads, but once per chunk, even if several readers need it.
-        own_threads : bool
-            `decode` uses threads of its own, so it is given many chunks at once.
-
-        Raises
-        ------
-        Exception
-            From `decode`. Chunks decoded in one call with a chunk that failed are not cached.
+        `decode` is called in several threads, but once per chunk, even if several readers need it;
+        if it has threads of its own (`own_threads`), it is given many chunks at once. Chunks
+        decoded in one call with a chunk that failed are not cached.
         """
         if must_not_wait():  # so it decodes into memory of its own
             memory = np.empty(len(chunks) * self.nbytes, np.uint8)

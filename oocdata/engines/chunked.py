@@ -43,79 +43,45 @@ class ChunkReader(Hashable, Protocol):
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the array as stored."""
-        ...
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """Dtype of the array, in native byte order."""
-        ...
 
     @property
     def chunk_shape(self) -> tuple[int, ...]:
         """Shape of a whole chunk: at least 1 along each axis, and at most the array."""
-        ...
 
     @property
     def own_threads(self) -> bool:
-        """Whether the reader decodes in threads of its own.
-
-        If so, each call is given many chunks; else a few, in several threads.
-        """
-        ...
+        """Whether the reader has threads of its own: each call then has many chunks, not a few."""
 
     def read_chunks(self, places: Ints, outs: Sequence[NDArray[Any]]) -> None:
-        """Decode chunks.
+        """Decode distinct chunks, given their places in the grid, shape (k, N).
 
-        Parameters
-        ----------
-        places : ndarray of int64, shape (k, N)
-            Places of the chunks in the grid, distinct.
-        outs : sequence of ndarray
-            ``outs[i]`` receives the part of chunk ``i`` inside the array: axes as stored, any
-            strides. Nothing may write to it after this returned or raised.
-
-        Raises
-        ------
-        oocdata.errors.SourceError
-            With file, dataset and rows.
+        ``outs[i]`` receives the part of chunk ``i`` inside the array: axes as stored, any strides.
+        Nothing may write to it after this returned or raised `SourceError`, which has file, dataset
+        and rows.
         """
-        ...
 
     def check(self) -> None:
         """Raise `oocdata.errors.SourceError` if the file has changed since it was opened."""
-        ...
 
     def storage(self) -> Storage:
         """Return how the array is stored."""
-        ...
 
 
 class Chunked:
     """An array that is stored in chunks; a `oocdata.engines.source.Source`, and a `ChunkReader`.
 
-    Parameters
-    ----------
-    reader : ChunkReader
-    chunk_shape : tuple of int, optional
-        Shape of blocks that are cached in place of the reader's chunks, so that rows that chunks
-        cut are whole. Along each axis the length of a chunk, or of the array. Each chunk is decoded
-        into its place in a block.
-    slot_shape : tuple of int, optional
-        Shape of the memory for a chunk or block, longer than these along axis 0.
-    cached : ArrayCache, optional
-        Where chunks are cached, if not by reader.
+    With `chunk_shape`, blocks of that shape are cached in place of the reader's chunks, so that
+    rows that chunks cut are whole: along each axis as long as a chunk, or the array. Each chunk is
+    decoded into its place in a block. `slot_shape` is the shape of the memory for a chunk or block,
+    perhaps longer along axis 0; `cached` is where chunks are cached, if not by reader.
 
-    Attributes
-    ----------
-    chunk_lengths : ndarray of int64, shape (N,)
-        The chunk or block that is cached.
-    steps : ndarray of int64, shape (N,)
-        Steps along each axis from one of these to the next, which are numbered in C order.
-
-    Raises
-    ------
-    oocdata.errors.UnknownFormatError
-        If the grid has more chunks than can be numbered.
+    `chunk_lengths` is the shape of what is cached, and `steps` how many of these it is along each
+    axis from one to the next, which are numbered in C order. Raises UnknownFormatError if the grid
+    has more chunks than can be numbered.
     """
 
     __slots__ = (
@@ -187,7 +153,6 @@ class Chunked:
     def read(
         self, origins: Ints, extent: Extent, out: NDArray[Any], places: Ints | None = None
     ) -> None:
-        """Write ``out[i] = the box at origins[i]``, or to ``out[places[i]]``; see `Source.read`."""
         if not out.size:
             return
         try:
@@ -216,7 +181,6 @@ class Chunked:
         return self.chunk_shape[1:] == self.shape[1:]
 
     def read_runs(self, starts: Ints, lengths: Ints, out: NDArray[Any]) -> None:
-        """Write runs of places along axis 0, end to end; see `ragged.read_ragged`."""
         self.reader.check()
         items, chunk_rows = as_items(out), self.chunk_shape[0]
         numbers, within, counts = cut_runs(starts, lengths, chunk_rows)

@@ -27,24 +27,19 @@ ColumnNames: TypeAlias = Callable[[], NDArray[Any] | None]
 class Columns(SparseBoxes, Wrapped):
     """Selected columns of sparse rows, of one file or of several end to end.
 
-    Attributes
-    ----------
-    places : ndarray of int64, shape (columns,)
-        Columns of the source, distinct, in order.
+    `places` (int64) are distinct columns of the source, in order.
     """
 
     places: Ints
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape, ``(rows, columns)``."""
         return (self.source.shape[0], len(self.places))
 
     def storage(self) -> Storage:
-        """Return how the array is stored."""
         stored = self.source.storage()
         chunks = stored.chunks and (stored.chunks[0], max(1, len(self.places)))
-        names = joined_names([(stored, self.places)])
+        names = chosen_names(stored.columns, self.places)
         return replace(stored, chunks=chunks, opened=None, columns=names)
 
     def counts(self, rows: Ints) -> Ints:
@@ -82,25 +77,14 @@ def is_sparse(source: Source) -> bool:
     return isinstance(source, SparseBoxes)
 
 
-def joined_names(parts: Sequence[tuple[Storage, Iterable[int]]]) -> ColumnNames | None:
-    """Return a function that reads the names of columns of arrays, one array after the other.
-
-    None if an array has none. `parts` are arrays and the places of their columns.
-    """
-    named = [(storage.columns, places) for storage, places in parts if storage.columns is not None]
-    return partial(_names, named) if len(named) == len(parts) else None
+def chosen_names(names: ColumnNames | None, places: Iterable[int]) -> ColumnNames | None:
+    """Return a function that reads the names of chosen columns, from one that reads all."""
+    return names and partial(_chosen_names, names, places)
 
 
-def _names(parts: Sequence[tuple[ColumnNames, Iterable[int]]]) -> NDArray[Any] | None:
-    arrays = {columns for columns, _ in parts}  # an array of which several runs are selected: once
-    read = {columns: columns() for columns in arrays}
-    names = []
-    for columns, places in parts:
-        known, chosen = read[columns], np.fromiter(places, np.int64)
-        if known is None or chosen.max(initial=-1) >= len(known):
-            return None
-        names.append(known[chosen])
-    return np.concatenate(names)
+def _chosen_names(names: ColumnNames, places: Iterable[int]) -> NDArray[Any] | None:
+    known, chosen = names(), np.fromiter(places, np.int64)
+    return None if known is None or chosen.max(initial=-1) >= len(known) else known[chosen]
 
 
 def matrices_of(source: Source) -> Iterator[SparseRows]:
@@ -115,20 +99,9 @@ def matrices_of(source: Source) -> Iterator[SparseRows]:
 
 
 def read_entries(source: Source, origins: Ints, extent: Extent) -> Entries:
-    """Return the stored values of rows or parts of rows, in order.
+    """Return the stored values of rows or parts of rows, in order, of a source that `is_sparse`.
 
-    Parameters
-    ----------
-    source : Source
-        A sparse source; see `is_sparse`.
-    origins : ndarray of int64, shape (n, 2)
-    extent : Extent
-        With length 1 along axis 0.
-
-    Raises
-    ------
-    oocdata.errors.SourceError
-        If storage can't deliver them.
+    `extent` has length 1 along axis 0.
     """
     if isinstance(source, Concat):
         shares = source.shares(origins)

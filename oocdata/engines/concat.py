@@ -31,24 +31,15 @@ from oocdata.threads import cached_property
 
 _FEW_CROSSING = 8
 """Boxes that cross parts are few if there are at most one in this many others. To leave out their
-places, all others are copied once more: epochs of windows of 8 rows of 256 bytes or 4 KB of 40 gzip
-files take 1.5 and 1.4 times the processor's time by NumPy iteration, 1.4 times through `to_tf`."""
+places, all others are copied once more: 1.4 times the time for windows of 8 rows of 40 files."""
 
 
 @dataclass(frozen=True, eq=False)
 class PartTable:
     """Parts of an array, in order, and the sources that hold them.
 
-    Attributes
-    ----------
-    lengths : ndarray of int64, shape (parts,)
-        Length of each part along the axis.
-    owners : ndarray of int64, shape (parts,)
-        Number of the source that holds the part.
-    within : ndarray of int64, shape (parts,)
-        Position in its source at which the part begins.
-    names : tuple of (str or None, str or None)
-        File and dataset of each part.
+    For each part its length along the axis, the number of the source that holds it and where it
+    begins there, all int64 of shape (parts,); and the names of its file and dataset.
     """
 
     lengths: Ints
@@ -61,24 +52,11 @@ class PartTable:
 
 
 class Concat(WithStorage):
-    """Sources concatenated along one axis.
+    """Sources of equal shape, except for their length along one axis, concatenated along it.
 
-    Parameters
-    ----------
-    parts : tuple of Source
-        Of equal shape except for their length along the axis, which is not 0.
-    axis : int
-        Axis of the array as stored.
-    table : PartTable, optional
-        Order of the parts; by default each source as a whole, one after another, and parts of
-        concatenations in place of these.
-    changes : mapping, optional
-        Fields of `Storage` that replace those derived from the sources.
-
-    Attributes
-    ----------
-    readers : list of (UniformFiles or UniformChunks, list of int)
-        Readers of several parts as one, with the numbers of their parts.
+    `table` is the order of the parts; by default each source as a whole, one after another, and
+    parts of concatenations in place of these. `changes` replace fields of `Storage` derived from
+    the sources. `readers` read several parts as one, each with the numbers of its parts.
     """
 
     def __init__(
@@ -142,7 +120,6 @@ class Concat(WithStorage):
 
     @cached_property
     def _storage(self) -> Storage:
-        """Storage description of the first part, with fields that combine all parts."""
         stored = [part.storage() for part in self.parts]
         sizes = [part.stored_bytes for part in stored]
         chunks = [part.chunks for part in stored if part.chunks is not None]
@@ -180,7 +157,6 @@ class Concat(WithStorage):
     def read_to(
         self, origins: Ints, extent: Extent, out: NDArray[Any], places: Ints | None = None
     ) -> None:
-        """Write each box to its place, or to ``out[places[i]]``."""
         if out.size == 0:
             return
         for boxes, start, stop in self._pieces(origins, extent):
@@ -198,7 +174,6 @@ class Concat(WithStorage):
             self._read_within_parts(begins, cut, target, boxes, places is None and not others)
 
     def read_boxes(self, origins: Ints, extent: Extent) -> Iterator[Boxes]:
-        """Yield the boxes of the parts that are read for boxes of the whole."""
         for boxes, start, stop in self._pieces(origins, extent):
             begins, cut, _ = slice_boxes(origins[boxes], extent, self.axis, start, stop)
             for part, _, within in self.shares(begins):
@@ -277,7 +252,6 @@ class Concat(WithStorage):
         return self.axis == 0
 
     def read_runs(self, starts: Ints, lengths: Ints, out: NDArray[Any]) -> None:
-        """Write runs along axis 0 one after the other; see `ragged.read_ragged`."""
         for part, begins, part_starts, counts, targets in self._runs(starts, lengths):
             try:
                 scatter_runs(part, part_starts, counts, out, targets)
@@ -288,7 +262,6 @@ class Concat(WithStorage):
                 raise
 
     def runs_below(self, starts: Ints, lengths: Ints) -> Iterator[Runs]:
-        """Yield the runs that each source has of runs; see `ragged.boxes_of_runs`."""
         for part, _, part_starts, counts, _ in self._runs(starts, lengths):
             yield part, part_starts, counts
 
@@ -317,22 +290,10 @@ def _annotations(parts: list[Storage]) -> Annotations:
 def concatenate(
     sources: Sequence[Source], axis: int, changes: Mapping[str, Any] | None = None
 ) -> Source:
-    """Concatenate sources along one axis.
+    """Concatenate sources, at least one, along an axis; `changes` replace fields of `Storage`.
 
-    Parameters
-    ----------
-    sources : sequence of Source
-        At least one.
-    axis : int
-        Axis of the arrays as stored.
-    changes : mapping, optional
-        Fields of `Storage` that replace those derived from the sources.
-
-    Raises
-    ------
-    oocdata.errors.MismatchedPartsError
-        If dtypes, shapes besides the axis (the message lists them, with the number of parts that
-        have each), the packing of numbers, or the names of columns differ.
+    Raises MismatchedPartsError if dtypes, shapes besides the axis (the message lists them, with the
+    number of parts that have each), the packing of numbers, or the names of columns differ.
     """
     first = sources[0]
     if len(sources) == 1 and not changes:

@@ -1,9 +1,7 @@
 """Read many files of one layout as one array, so that a row of each of a thousand files is cheap.
 
-A data set is often many similar files: a thousand ``.npy`` files of a few samples each, or a file
-per year. A batch has one or two rows of each of many files. The runs of all these rows are computed
-with array arithmetic, and submitted to the kernel together. Chunks of one size
-are cached side by side, whatever their files: they are decoded and gathered together.
+The runs of all rows of a batch are computed together, and submitted to the kernel together. Chunks
+of one size are cached side by side, whatever their files: decoded and gathered together.
 """
 
 from __future__ import annotations
@@ -43,22 +41,11 @@ def read_files(
     lengths: Ints | int,
     target: NDArray[Any],
 ) -> None:
-    """Read runs of several files into memory, a few files at a time.
+    """Read runs of several files into memory, a few files at a time; see `runs.read_runs`.
 
-    Parameters
-    ----------
-    files : sequence or mapping of OpenFile
-    which : ndarray of int64, shape (n,)
-        File number of each run. Fastest if runs of one file are consecutive.
-    offsets, addresses, lengths, target
-        See `oocdata.engines.runs.read_runs`.
-
-    Raises
-    ------
-    UnfinishedError
-        At a run that ends beyond its file, that can't be read, or whose file has changed.
-    oocdata.errors.SourceError
-        If a file can't be opened, or has another version.
+    `which` (int64) is the file of each run; fastest if runs of one file are consecutive. Raises
+    UnfinishedError at a run that ends beyond its file, that can't be read, or whose file has
+    changed; and SourceError if a file can't be opened, or has another version.
     """
     firsts = np.flatnonzero(np.diff(which, prepend=-1))
     for start in range(0, len(firsts), _FILES_AT_ONCE):
@@ -85,12 +72,8 @@ def read_files(
 class UniformFiles:
     """Arrays in several files that differ only in file, offset and length.
 
-    Compared with one read per file, a shuffled batch of 64 rows of 64 KB out of a thousand files
-    takes 1 / 2.0 of the processor time by NumPy iteration, 1 / 1.8 through `to_tf`.
-
-    Parameters
-    ----------
-    parts : sequence of Strided
+    A shuffled batch of 64 rows of 64 KB out of a thousand files takes 1 / 2.0 of the processor time
+    by NumPy iteration, 1 / 1.8 through `to_tf`.
     """
 
     def __init__(self, parts: Sequence[Strided]) -> None:
@@ -133,24 +116,9 @@ class UniformFiles:
 class UniformChunks:
     """Chunked arrays that differ only in their reader, and in lengths along axis 0.
 
-    Chunks too may differ in length, as h5py chooses it for arrays of different lengths. They are
-    then cached in slots for the longest. Compared with one read per array, epochs of 40 gzip files
-    whose chunks differ take 1 / 2.4 of the processor's time by NumPy iteration, windows of 3,000
-    files that are an episode each, 1 / 7.
-
-    Compared with one read per array, an epoch of four gzip files of 100 MB in blocks of chunks
-    takes 1 / 1.5 of the time, in a full shuffle 1 / 1.6.
-
-    Parameters
-    ----------
-    parts : sequence of Chunked
-
-    Attributes
-    ----------
-    parts : tuple of Chunked
-        The same arrays, with their chunks in slots of one shape.
-    chunk_shape : tuple of int
-        Shape of the longest chunk.
+    Chunks too may differ in length, as h5py chooses it for arrays of different lengths; they are
+    cached in slots of `chunk_shape`, that of the longest. `parts` are the arrays with such slots.
+    Epochs of 40 gzip files take 1 / 2.4 of the processor's time by NumPy iteration.
     """
 
     def __init__(self, parts: Sequence[Chunked]) -> None:
@@ -299,15 +267,7 @@ def readers_of_several(
 def similar(lengths: Ints, counts: Ints) -> Iterator[list[int]]:
     """Yield groups of arrays whose longest chunk is not much longer than the average.
 
-    Parameters
-    ----------
-    lengths, counts : ndarray of int64, shape (arrays,)
-        Length of the chunks of each array along axis 0, and their number.
-
-    Examples
-    --------
-    >>> list(similar(np.array([100, 2, 80, 90]), np.array([1, 1, 1, 1])))
-    [[0, 2, 3], [1]]
+    `lengths` are those of the chunks of each array along axis 0, and `counts` their numbers.
     """
     left = np.argsort(-lengths, kind="stable")
     while len(left):

@@ -1,8 +1,7 @@
 """Read many datasets of one file as one source: where each begins, and its key.
 
-With one source per dataset, ten thousand short datasets would be read in a Python loop. Here one
-source reads them all with a table of numbers: rows of contiguous datasets are at known offsets
-(`RowOffsets`), and chunks are numbered across datasets, each of which begins with a new chunk.
+Rows of contiguous datasets are at known offsets (`RowOffsets`), and chunks are numbered across
+datasets, each of which begins with a new chunk: no loop over ten thousand short datasets.
 """
 
 from __future__ import annotations
@@ -22,20 +21,8 @@ from oocdata.threads import cached_property
 class JoinedParts(Keyed):
     """Datasets of one file, along one axis of the array that a source reads.
 
-    Attributes
-    ----------
-    keys : tuple of str
-    lengths : ndarray of int64, shape (parts,)
-        Length of each part along the axis.
-    axis : int
-    unit : int
-        Each part begins at a multiple of it: the length of a chunk, or 1.
-
-    Examples
-    --------
-    >>> parts = JoinedParts(("a", "b", "c"), np.array([5, 0, 3]), axis=0, unit=4)
-    >>> parts.starts, parts.stop
-    (array([0, 8, 8]), 12)
+    `lengths` (int64) are those of the parts along the axis. Each part begins at a multiple of
+    `unit`: the length of a chunk, or 1.
     """
 
     keys: tuple[str, ...] = field(repr=False)
@@ -84,18 +71,9 @@ class JoinedParts(Keyed):
 class RowOffsets(Keyed):
     """Byte offsets of rows of contiguous datasets; a `oocdata.engines.strided.ChunkOffsets`.
 
-    Each row is one chunk, so that parts may have any length.
-
-    Attributes
-    ----------
-    parts : JoinedParts
-        Of unit 1, along the slowest axis.
-    offset_of : ndarray of int64, shape (parts,)
-        Byte offset of each part.
-    chunk_shape : tuple of int
-        Shape of one row.
-    step : int
-        Bytes from one row to the next.
+    Each row is one chunk, of `chunk_shape`, so that parts may have any length; they have the unit
+    1, along the slowest axis. `offset_of` (int64) is the byte offset of each part, and `step` the
+    bytes from one row to the next.
     """
 
     parts: JoinedParts
@@ -116,9 +94,6 @@ class RowOffsets(Keyed):
 
     def offsets(self, places: Ints) -> Ints:
         """Return the byte offsets of rows, given as positions in the grid of chunks."""
-        return self.of_rows(places[:, self.parts.axis])
-
-    def of_rows(self, rows: Ints) -> Ints:
-        """Return the byte offsets of rows."""
+        rows = places[:, self.parts.axis]
         offsets: Ints = self._shift[self.parts.of(rows)] + rows * self.step
         return offsets

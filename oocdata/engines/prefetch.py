@@ -1,8 +1,6 @@
 """Prefetch bytes over a link: request all ranges that a batch needs before any of it is read.
 
-A read works piece by piece, and over a link each piece costs a round trip. So all ranges of a batch
-are requested before the first is read; the reads then find them in flight, or fetched. Sources that
-read local files return no fetches.
+Otherwise each piece of a read would cost a round trip. Sources of local files return no fetches.
 """
 
 from __future__ import annotations
@@ -18,15 +16,9 @@ GAP = 32 << 10
 
 
 class Cost(NamedTuple):
-    """Cost of fetching some bytes.
+    """Cost of fetching some bytes; more are sent than used where neighbouring ranges are joined.
 
-    Attributes
-    ----------
-    requests : int
-    nbytes : int
-        Bytes sent; more than are used where neighbouring ranges are joined.
-    exact : bool
-        False if objects of unknown length are fetched whole.
+    Not `exact` if objects of unknown length are fetched whole.
     """
 
     requests: int = 0
@@ -39,11 +31,9 @@ class Link(Protocol):
 
     def has_room(self) -> bool:
         """Return whether further requests would be sent at once, within the budget."""
-        ...
 
     def is_cold(self) -> bool:
         """Return whether connections are still to be opened and to reach their speed."""
-        ...
 
 
 class RemoteFile(Hashable, Protocol):
@@ -51,23 +41,16 @@ class RemoteFile(Hashable, Protocol):
 
     def prefetch(self, requests: Sequence[Fetch]) -> AbstractContextManager[Link]:
         """Fetch bytes in the background during a block; provide the link."""
-        ...
 
     def cost(self, requests: Sequence[Fetch], *, cold: bool) -> Cost:
         """Return the cost of requests, over a link that is cold or not; see `Link.is_cold`."""
-        ...
 
 
 class Fetch(NamedTuple):
-    """Bytes of a remote file that will be read.
+    """Bytes of a remote file that will be read: `ranges` or objects, in a form of the file's own.
 
-    Attributes
-    ----------
-    file : RemoteFile
-    ranges : object
-        The ranges or objects, in a form of the file's own.
-    cached : bool
-        True if the first reader caches what it decodes, so that no other requests it meanwhile.
+    They are `cached` if the first reader caches what it decodes, so that no other requests it
+    meanwhile.
     """
 
     file: RemoteFile
@@ -91,19 +74,7 @@ def fetches(source: Any, origins: Ints, extent: Extent) -> list[Fetch]:
 
 @contextmanager
 def prefetched(fetches: Iterable[Fetch]) -> Iterator[Sequence[Link]]:
-    """Fetch bytes in the background during a block, with one call per file; provide their links.
-
-    Examples
-    --------
-    >>> class File:
-    ...     def prefetch(self, requests):
-    ...         print("requested", [request.ranges for request in requests])
-    ...         return ExitStack()
-    >>> file = File()
-    >>> with prefetched([Fetch(file, "a"), Fetch(file, "b")]):
-    ...     pass
-    requested ['a', 'b']
-    """
+    """Fetch bytes in the background during a block, with one call per file; provide their links."""
     files = by_file(fetches)
     with ExitStack() as stack:
         yield [stack.enter_context(file.prefetch(requests)) for file, requests in files.items()]
@@ -118,13 +89,7 @@ def by_file(fetches: Iterable[Fetch]) -> dict[RemoteFile, list[Fetch]]:
 
 
 def cost_of(fetches: Iterable[Fetch], *, cold: bool = False) -> Cost:
-    """Return the cost of fetching bytes together, as `prefetched` does over such a link.
-
-    Examples
-    --------
-    >>> cost_of([])
-    Cost(requests=0, nbytes=0, exact=True)
-    """
+    """Return the cost of fetching bytes together, as `prefetched` does over such a link."""
     costs = [file.cost(requests, cold=cold) for file, requests in by_file(fetches).items()]
     return Cost(
         sum(cost.requests for cost in costs),

@@ -28,12 +28,6 @@ def single_row(source: Source) -> Source:
 
     Arrays at byte offsets, and arrays in chunks, stay what they are: those of many files are read
     together.
-
-    Examples
-    --------
-    >>> from oocdata.engines.memory_array import MemoryArray
-    >>> single_row(MemoryArray(np.zeros((4, 3)))).shape
-    (1, 4, 3)
     """
     storage, shape = source.storage(), (1, *source.shape)
     if is_ragged(source) or is_sparse(source) or source.dtype.hasobject:

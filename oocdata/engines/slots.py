@@ -35,13 +35,11 @@ SCRATCH_FACTOR = 2
 
 _TASK_BYTES = 1 << 18, 4 << 20
 """Least and most bytes of chunks that one thread decodes at a time. Threads that take few chunks
-hinder one another: of 128 KiB, two at a time, chunks of gzip take 1.35 times as long by NumPy
-iteration, in shards of Zarr 1.3 times, of Zstandard 1.2 times."""
+hinder one another: two of 128 KiB at a time, chunks of gzip take 1.35 times as long."""
 
 _SMALL_PAGES = 16 << 20
 """Bytes of slots in small pages; the rest is in huge pages, the last of which may be partly wasted.
-A first epoch of gzip chunks of 128 KiB takes 1 / 1.2 of the processor's time with them, of zstd
-1 / 1.1; later epochs, which only gather, 1 / 1.1 to 1 / 1.2."""
+With these, a first epoch of gzip chunks of 128 KiB takes 1 / 1.2 of the processor time."""
 
 _TABLE = 1 << 16
 """Maximum size of the table that maps remainders of chunk numbers to slots."""
@@ -50,12 +48,8 @@ _TABLE = 1 << 16
 class Pin:
     """Chunks that stay in memory until they are released, or the object is garbage-collected.
 
-    Attributes
-    ----------
-    slots : ndarray of int64, shape (n,)
-        Slot of each chunk, in the order of the request.
-    memory : ndarray of uint8
-        Slot `i` begins at byte ``i * nbytes``.
+    `slots` (int64) has the slot of each chunk, in the order of the request; slot `i` of `memory`
+    (uint8) begins at byte ``i * nbytes``.
     """
 
     __slots__ = ("_owner", "memory", "slots")
@@ -94,23 +88,11 @@ class _DecodeTask:
 
 
 class Slots:
-    """Memory for chunks of one size, side by side.
+    """Memory for chunks of `nbytes` each, side by side in `memory` (uint8).
 
-    Attributes
-    ----------
-    nbytes : int
-        Bytes of a chunk.
-    memory : ndarray of uint8
-    pins : dict of ndarray of int64
-        The slots of each `Pin`.
-    used_bytes : int
-        Bytes of the slots in use.
-    last_used : ndarray of int64
-        Time at which each slot was used last; 0 for free slots.
-    number : ndarray of int64
-        Number of the chunk in each slot; 0 until it is decoded.
-    table : ndarray of int64
-        Slot of the chunk decoded last, for each remainder of numbers; `mask` gives remainders.
+    `pins` has the slots of each `Pin`. For each slot, `last_used` is the time at which it was used
+    last, 0 if it is free, and `number` that of its chunk, 0 until it is decoded. `table` has the
+    slot of the chunk decoded last for each remainder of numbers; `mask` gives remainders.
     """
 
     def __init__(self, cache: Cache, nbytes: int) -> None:

@@ -34,13 +34,9 @@ if TYPE_CHECKING:
 class Annotations:
     """Metadata of a stored array, read on demand.
 
-    Attributes
-    ----------
-    attributes : mapping of str
-        As the format's library returns them, without names of dimensions. None for an attribute
-        that can't be read, or that does not hold for the numbers as delivered.
-    fill_value : number or None
-        Value of elements that were never written.
+    Attributes are as the format's library returns them, without names of dimensions: None for one
+    that can't be read, or that does not hold for the numbers as delivered. Elements that were never
+    written have the fill value.
     """
 
     attributes: Mapping[str, Any] = field(default_factory=dict)
@@ -51,82 +47,55 @@ class Annotations:
 class Storage:
     """How an array is stored: all that code outside the engines and formats may know of it.
 
-    Attributes
-    ----------
-    format : str
-        ``".npy"``, ``"HDF5"``, ``"Zarr v3"``, …
-    path, key : str or None
-        The file and the dataset in it.
-    layout : str
-        A few words: ``"contiguous, C order"``, ``"chunks of (32, 3, 50, 50)"``.
-    codec : str
-        ``"none"``, ``"shuffle, gzip 4"``, …
-    stored_bytes : int or None
-        Bytes on disk; None where finding out is expensive.
-    reading : str
-        How oocdata reads it, in words.
-    chunks : tuple of int or None
-        Shape of the chunks that are decoded as a whole, one length per axis as stored. None where
-        every byte is addressable, so that a box costs only its own bytes.
-    chunk_bytes : int or None
-        Bytes decoded per chunk, where that is not the size of its numbers. For sparse rows,
-        `chunks` and `chunk_bytes` are averages, because neighbouring rows share a decoded chunk.
-    strides : tuple of int or None
-        Bytes from one position to the next along each axis, where the whole array is one strided
-        block of one file.
-    offset : int
-        Byte offset of that block in the file.
-    parts : tuple of int
-        Position along `parts_axis` at which each part (a file, or a dataset of a file) begins;
-        ``(0,)`` for one part. An empty part begins where the next part does.
-    parts_axis : int
-    part_names : tuple of (str or None, str or None)
-        File and dataset of each part; empty for a single part.
-    episodes : bool
-        Whether each part is an episode by default: datasets of several keys are, files of a list
-        are not.
-    dimensions : tuple of str
-        Names of the axes as stored, ``""`` for an axis without a name; empty if no axis has one.
-    directions : mapping of str
-        Of axes with a coordinate, by name, whether it ``"rises"`` or ``"falls"``; without rows.
-    packed : str
-        ``"scale_factor 0.01, add_offset 280.0, _FillValue -9999"`` where the numbers are packed or
-        masked by the CF conventions; they are delivered as stored.
-    unit : str
-        ``"datetime64[ns]"`` where dates are delivered as the integers that are stored;
-        ``array.view(unit)`` converts them to dates.
-    units : str
-        Physical units of the numbers, as the file has them; empty for times, and where unknown.
-    categorical : bool
-        Whether the integers are codes of names, which `annotations` reads.
-    columns : callable or None
-        Reads the names of the positions along axis 1, such as genes; None if there are none.
-    files : tuple of Version
-        Versions of the files that are read, as of opening; empty for objects in memory.
-    version : str
-        Identifies the content where `files` does not cover all of it (a Zarr array is a folder of
-        objects); empty where it does, or where nothing identifies the content.
-    opened : mapping or None
-        Keyword arguments of `oocdata.open` (JSON), without ``axis``, that open the array again in
-        any process; None for an array that exists in this process only.
-    chunk_scratch : int
-        Bytes of scratch memory for decoding one chunk, besides the chunk; 0: twice the chunk's
-        size.
-    row_files : sequence of str
-        Paths of the rows' files, where each row is a file of its own; else empty.
-    table_bytes : int
-        Bytes of tables (such as chunk offsets) that the source keeps in memory after its first
-        read.
-    row_sizes : tuple of int
-        For rows of bytes of unequal length, the number of rows in each size class; see
-        `oocdata.engines.byte_rows.size_counts`. Empty for other rows.
-    cached_whole : tuple of int
-        Sizes in bytes of arrays that are cached besides `chunks`, each as far as there is room;
-        see `oocdata.engines.cache.Cache.kept`.
-    scratch_bytes : int
-        Bytes of scratch memory that a read takes besides `out`, where that is much.
-    annotations : callable
-        Reads the attributes and the fill value.
+    - `format`: ``".npy"``, ``"HDF5"``, ``"Zarr v3"``, …
+    - `path`, `key`: The file and the dataset in it.
+    - `layout`: A few words: ``"contiguous, C order"``, ``"chunks of (32, 3, 50, 50)"``.
+    - `codec`: ``"none"``, ``"shuffle, gzip 4"``, …
+    - `stored_bytes`: Bytes on disk; None where finding out is expensive.
+    - `reading`: How oocdata reads it, in words.
+    - `chunks`: Shape of the chunks that are decoded as a whole, one length per axis as stored. None
+      where every byte is addressable, so that a box costs only its own bytes.
+    - `chunk_bytes`: Bytes decoded per chunk, where that is not the size of its numbers. For sparse
+      rows, `chunks` and `chunk_bytes` are averages, because neighbouring rows share a decoded
+      chunk.
+    - `strides`: Bytes from one position to the next along each axis, where the whole array is one
+      strided block of one file.
+    - `offset`: Byte offset of that block in the file.
+    - `parts`: Position along `parts_axis` at which each part (a file, or a dataset of a file)
+      begins; ``(0,)`` for one part. An empty part begins where the next part does.
+    - `parts_axis`: Axis along which the parts follow one another.
+    - `part_names`: File and dataset of each part; empty for a single part.
+    - `episodes`: Whether each part is an episode by default: datasets of several keys are, files of
+      a list are not.
+    - `dimensions`: Names of the axes as stored, ``""`` for an axis without a name; empty if no axis
+      has one.
+    - `directions`: Of axes with a coordinate, by name, whether it ``"rises"`` or ``"falls"``;
+      without rows.
+    - `packed`: ``"scale_factor 0.01, add_offset 280.0, _FillValue -9999"`` where the numbers are
+      packed or masked by the CF conventions; they are delivered as stored.
+    - `unit`: ``"datetime64[ns]"`` where dates are delivered as the integers that are stored;
+      ``array.view(unit)`` converts them to dates.
+    - `units`: Physical units of the numbers, as the file has them; empty for times, and where
+      unknown.
+    - `categorical`: Whether the integers are codes of names, which `annotations` reads.
+    - `columns`: Reads the names of the positions along axis 1, such as genes; None if there are
+      none.
+    - `files`: Versions of the files that are read, as of opening; empty for objects in memory.
+    - `version`: Identifies the content where `files` does not cover all of it (a Zarr array is a
+      folder of objects); empty where it does, or where nothing identifies the content.
+    - `opened`: Keyword arguments of `oocdata.open` (JSON), without ``axis``, that open the array
+      again in any process; None for an array that exists in this process only.
+    - `chunk_scratch`: Bytes of scratch memory for decoding one chunk, besides the chunk; 0: twice
+      the chunk's size.
+    - `row_files`: Paths of the rows' files, where each row is a file of its own; else empty.
+    - `table_bytes`: Bytes of tables (such as chunk offsets) that the source keeps in memory after
+      its first read.
+    - `row_sizes`: For rows of bytes of unequal length, the number of rows in each size class; see
+      `oocdata.engines.byte_rows.size_counts`. Empty for other rows.
+    - `cached_whole`: Sizes in bytes of arrays that are cached besides `chunks`, each as far as
+      there is room; see `oocdata.engines.cache.Cache.kept`.
+    - `scratch_bytes`: Bytes of scratch memory that a read takes besides `out`, where that is much.
+    - `annotations`: Reads the attributes and the fill value.
     """
 
     format: str
@@ -191,12 +160,10 @@ class Source(Protocol):
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the array as stored, with N axes."""
-        ...
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """As delivered, in native byte order."""
-        ...
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]`` for every ``i``.
@@ -217,18 +184,15 @@ class Source(Protocol):
             If storage can't deliver the boxes; names file, dataset and rows (positions along the
             first axis on which boxes differ, or axis 0). The content of `out` is then undefined.
         """
-        ...
 
     def storage(self) -> Storage:
         """Return how the array is stored."""
-        ...
 
 
 class WithStorage:
     """A source with a storage description in `_storage`, an attribute or a cached property."""
 
     def storage(self: Any) -> Storage:
-        """Return how the array is stored."""
         description: Storage = self._storage
         return description
 
@@ -252,16 +216,13 @@ class RowSource(Protocol):
     @property
     def shape(self) -> tuple[int, ...]:
         """``(rows, *element)``."""
-        ...
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """In native byte order."""
-        ...
 
     def read_rows(self, rows: Ints, out: NDArray[Any]) -> None:
         """Write ``out[i] = row rows[i]``; `out` is C-contiguous, of this source's dtype."""
-        ...
 
 
 Boxes: TypeAlias = tuple[Source, Ints, Extent]

@@ -1,9 +1,7 @@
 """Read arrays whose elements lie at an offset plus a stride per axis in one file.
 
-This covers ``.npy``, raw binary, stored ``.npz`` members, contiguous HDF5 and unfiltered chunks. A
-box is a set of runs of bytes. The runs of all boxes of a batch, adjacent runs joined, are read
-directly into the batch, or through a small scratch buffer if the batch has another dtype or order
-of axes.
+A box is a set of runs of bytes. The runs of all boxes of a batch, adjacent runs joined, are read
+directly into the batch, or through a small scratch buffer if it has another dtype or order of axes.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from oocdata.box import Extent, Ints, covered_positions, slice_boxes
 from oocdata.engines.buffers import empty
 from oocdata.engines.copying import copy_reordered
 from oocdata.engines.files import Descriptor, File, Readable
-from oocdata.engines.parts import JoinedParts, RowOffsets
+from oocdata.engines.parts import JoinedParts
 from oocdata.engines.plan import Plan, plan_box
 from oocdata.engines.prefetch import Fetch
 from oocdata.engines.ragged import cut_runs, run_boxes
@@ -37,47 +35,18 @@ class ChunkOffsets(Protocol):
     @property
     def chunk_shape(self) -> tuple[int, ...]:
         """Shape of every chunk; chunks at the end of an axis are stored in full."""
-        ...
 
     def offsets(self, places: Ints) -> Ints:
-        """Return the byte offsets of chunks.
-
-        Parameters
-        ----------
-        places : ndarray of int64, shape (n, N)
-            Positions in the grid of chunks.
-
-        Returns
-        -------
-        ndarray of int64, shape (n,)
-        """
-        ...
+        """Return the byte offset of each chunk, given its place in the grid, shape (n, N)."""
 
 
 class Strided(WithStorage):
     """An array at known byte offsets of one file.
 
-    Parameters
-    ----------
-    file : File
-    stored : numpy.dtype
-        As stored, with its byte order.
-    shape : tuple of int
-    strides : tuple of int
-        Bytes from one position to the next along each axis; may be 0.
-    offset : int
-        Byte offset of the number at (0, …, 0).
-    storage : Storage
-    chunk_offsets : ChunkOffsets, optional
-        For unfiltered chunks. `strides` then hold within a chunk, and `offset` is added to the
-        offset of each chunk.
-    axis : int
-        The axis whose positions are called rows in errors.
-
-    Attributes
-    ----------
-    dtype : numpy.dtype
-        In native byte order.
+    It is `stored` with a byte order, and has a native `dtype`. `strides` are the bytes from one
+    position to the next along each axis, perhaps 0, and `offset` is that of the number at (0, …,
+    0). With `chunk_offsets`, of unfiltered chunks, strides hold within a chunk, and `offset` is
+    added to the offset of each chunk. Positions along `axis` are called rows in errors.
     """
 
     _read_files: ClassVar[Callable[..., None] | None] = None
@@ -114,7 +83,6 @@ class Strided(WithStorage):
     def read(
         self, origins: Ints, extent: Extent, out: NDArray[Any], places: Ints | None = None
     ) -> None:
-        """Write ``out[i] = the box at origins[i]``, or to ``out[places[i]]``; see `Source.read`."""
         if out.size == 0:
             return
         plan = self.plan(extent, out)
@@ -127,7 +95,7 @@ class Strided(WithStorage):
             raise
         boxes = origins.shape[0]
         if not opened.unchanged():
-            raise self._changed(opened, origins, extent)
+            raise self._changed(opened, covered_positions(origins, extent, self.axis))
         if boxes > plan.boxes and opened.number < 0:  # in a store: in the order of the requests
             order = origins.dot(self.steps).argsort(kind="stable")
             origins, places = origins[order], order if places is None else places[order]
@@ -156,7 +124,7 @@ class Strided(WithStorage):
                 self._fill(opened, plan, origins[batch], extent, out, places[batch])
         # Compared again, so that a file overwritten during the read is an error.
         if not opened.unchanged():
-            raise self._changed(opened, origins, extent)
+            raise self._changed(opened, covered_positions(origins, extent, self.axis))
 
     read_to = read
 
@@ -188,14 +156,14 @@ class Strided(WithStorage):
             addresses = np.cumsum(nbytes) - nbytes + out.ctypes.data
         opened = self.file.opened()
         if not opened.unchanged():
-            raise self._changed(opened, *run_boxes(self, starts, 1))
+            raise self._changed(opened, _spanned(starts, lengths))
         try:
             opened.read_runs(offsets, addresses, nbytes, out)
         except UnfinishedError as error:
             failed = run_boxes(self, starts[error.run : error.run + 1], int(lengths[error.run]))
             raise self._unfinished(opened, *failed, error.cause) from error.cause
         if not opened.unchanged():
-            raise self._changed(opened, *run_boxes(self, starts, 1))
+            raise self._changed(opened, _spanned(starts, lengths))
         if self.stored != self.dtype:
             out[...] = out.view(self.stored)
 
@@ -293,12 +261,11 @@ class Strided(WithStorage):
     def _unfinished(
         self, opened: Readable, origins: Ints, extent: Extent, cause: OSError | None
     ) -> SourceError:
-        """Return the error for a read that ended early."""
         key, rows = self._storage.key, covered_positions(origins, extent, self.axis)
         if isinstance(cause, SourceError):  # its message is complete but for dataset and rows
             return self._for_part(type(cause)(cause.message, path=cause.path, key=key, rows=rows))
         if not opened.unchanged():
-            return self._changed(opened, origins, extent)
+            return self._changed(opened, rows)
         context: Any = {"path": self.file.version.path, "key": key, "rows": rows}
         if cause is not None:
             return self._for_part(SourceError(f"could not be read: {cause}.", **context))
@@ -310,18 +277,7 @@ class Strided(WithStorage):
             )
         )
 
-    def _changed(self, opened: Readable, origins: Ints, extent: Extent) -> SourceError:
-        """Return the error for a changed file, with the rows beyond its end if it was cut short."""
-        chunks = self.chunk_offsets
-        if chunks is None or isinstance(chunks, RowOffsets):
-            last = origins + (np.array(extent.spans) - 1)
-            starts = last.dot(self.steps)
-            if chunks is not None:
-                rows = last[:, self.axis]
-                starts += chunks.of_rows(rows) - rows * chunks.step
-            beyond = starts + self.offset + self.stored.itemsize > opened.current_size
-            origins = origins[beyond] if beyond.any() else origins
-        rows = covered_positions(origins, extent, self.axis)
+    def _changed(self, opened: Readable, rows: range | Ints) -> SourceError:
         try:
             opened.compare(self._storage.key, rows)
         except SourceError as error:
@@ -341,18 +297,15 @@ class Strided(WithStorage):
         return error if parts is None else parts.assign_part(error)
 
 
+def _spanned(starts: Ints, lengths: Ints) -> range:
+    """Return the positions from the first run to the last one."""
+    return range(int(starts.min()), int((starts + lengths).max())) if len(starts) else range(0)
+
+
 def contiguous_strides(
     shape: tuple[int, ...], itemsize: int, *, fortran: bool = False
 ) -> tuple[int, ...]:
-    """Return the byte strides of a contiguous array.
-
-    Examples
-    --------
-    >>> contiguous_strides((10, 3, 4), 8)
-    (96, 32, 8)
-    >>> contiguous_strides((10, 3, 4), 8, fortran=True)
-    (8, 80, 240)
-    """
+    """Return the byte strides of a contiguous array."""
     axes = range(len(shape))
     if fortran:
         return tuple(itemsize * prod(shape[:axis]) for axis in axes)

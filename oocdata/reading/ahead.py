@@ -42,35 +42,14 @@ def read_ahead(
 class Reader:
     """Source of passes over a loader's steps.
 
-    Threads and worker processes are kept from one pass to the next. In new threads for each pass,
-    malloc kept the memory of temporary arrays once for each thread: 3.5 MiB (of which 1.3 were in
-    use at a time) in up to 8 arenas for each processor.
+    `parallel` runs of steps are read at a time, with worker processes two for each, and `prefetch`
+    batches are kept ready besides, rounded down to whole runs; the caller usually has
+    `runs_in_use`. `finish`, called in the thread that has read a run, converts its batches to what
+    is handed out.
 
-    Parameters
-    ----------
-    loader : Loader or Stream
-    parallel : int
-        Runs of steps read at a time; with worker processes, two for each.
-    prefetch : int
-        Batches kept ready besides, rounded down to whole runs.
-    runs_in_use : int
-        Runs that the caller usually has in use at a time.
-    finish : callable, optional
-        Converts the batches of a run to what is handed out; called in the thread that has read
-        them.
-    keeps_threads : bool
-        Keep threads from one pass to the next, until `close`.
-
-    Examples
-    --------
-    >>> import numpy as np, oocdata as ooc
-    >>> loader = ooc.open(np.arange(10)).batches(4)
-    >>> reader = Reader(loader, parallel=2, prefetch=2, runs_in_use=1)
-    >>> runs = reader.begin(Pass(first=0, length=3, steps=3, together=2))
-    >>> runs.read(), runs.read()
-    ([array([0, 1, 2, 3])], [array([4, 5, 6, 7])])
-    >>> runs.close(), reader.close()
-    (None, None)
+    Threads (unless not `keeps_threads`) and worker processes are kept from one pass to the next,
+    until `close`: in new threads for each pass, malloc kept 3.5 MiB of temporary arrays once for
+    each.
     """
 
     def __init__(

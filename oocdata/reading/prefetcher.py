@@ -2,13 +2,8 @@
 
 A requested run occupies memory for its fetched bytes alone; a run that is being read also occupies
 a thread, and memory for its batches. So more runs are requested than are read, for as long as the
-stores accept requests.
-
-On new connections, however, the first run is requested alone, since all requests in flight share
-the link. Behind 100 ms, in alternating runs, the first batch of 64 KiB rows came after 7.4 round
-trips instead of 9.7, of Zarr after 9.6 instead of 15; behind 50 Mbit/s, the first 4 MB after 1.4 s
-and 27 s (two runs an hour apart). In return, the following batches come up to a second later, once
-a process.
+stores accept requests. On new connections the first run is requested alone, since all requests
+share the link: behind 100 ms, the first batch of 64 KiB rows comes after 7.4 round trips, not 9.7.
 """
 
 from __future__ import annotations

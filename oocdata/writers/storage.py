@@ -30,19 +30,15 @@ class Storage(Protocol):
         They are whole units of the target but for the last rows, have the target's dtype, and are
         not used after the call returns. A storage of several arrays takes rows of each.
         """
-        ...
 
     def save(self) -> None:
         """Flush everything written so far to the disk."""
-        ...
 
     def close(self, rows: int) -> None:
         """Finish the array, with its final number of rows."""
-        ...
 
     def abandon(self) -> None:
         """Close all files and end all threads; a saved array can be resumed."""
-        ...
 
 
 def open_storage(target: Target, path: str, *, done: int = 0) -> Storage:

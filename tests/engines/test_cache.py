@@ -149,6 +149,16 @@ def test_all_arrays_share_one_budget():
     assert two.find(np.array([16, 17, 18, 19])) is not None
 
 
+def test_arrays_that_are_cached_as_far_as_there_is_room():
+    """The smallest come first, and others' chunks leave them less."""
+    cache = Cache(lambda: 32)
+    large, whole = (cache.array(number, nbytes=4, chunks=number) for number in (9, 3))
+    assert (cache.kept(large), cache.kept(whole), cache.kept(large)) == (7, 3, 4)
+    other = cache.array("another", nbytes=8, chunks=9)
+    other.load([0], lambda *_: None).release()
+    assert (cache.kept(whole), cache.kept(large)) == (3, 2)
+
+
 def test_a_changed_budget_takes_effect_with_the_next_read():
     budget = 4 * 8
     cache = Cache(lambda: budget)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import re
-from contextlib import suppress
-from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -170,33 +167,6 @@ def test_parts_of_other_shapes_are_refused(tmp_path: Path, odd: np.ndarray, hint
     ) as raised:
         concatenate([open_npy(str(tmp_path / f"{n}.npy")) for n in range(3)], 0)
     assert raised.value.path == str(tmp_path / "2.npy")
-
-
-@pytest.mark.parametrize("shapes", [*combinations(product((2, 3), repeat=3), 2)])
-def test_the_only_axis_that_joins_parts_is_named(shapes: Any) -> None:
-    arrays = [np.full(shape, number, "f4") for number, shape in enumerate([*shapes, shapes[0]])]
-    joined = []
-    for axis in range(3):
-        with suppress(MismatchedPartsError):
-            view = ooc.open(arrays, axis=axis)
-            if not view.is_multi_array:
-                expected = np.moveaxis(np.concatenate(arrays, axis), axis, 0)
-                assert_array_equal(np.asarray(view), expected)
-                joined.append(axis)
-    with pytest.raises(MismatchedPartsError) as raised:
-        concatenate([MemoryArray(array) for array in arrays], 0 if 0 not in joined else 1)
-    named = re.findall(r"axis=(\d) joins them", str(raised.value))
-    assert list(map(int, named)) == joined
-
-
-def test_no_axis_joins_parts_of_other_dtypes_or_parts_that_are_a_row_each() -> None:
-    volumes = [np.zeros((4, 4, 2)), np.zeros((4, 4, 3))]
-    for parts, axis in (([volumes[0], volumes[1].astype("f4")], 0), (volumes, None)):
-        with pytest.raises(MismatchedPartsError, match="Leave some out") as raised:
-            ooc.open(parts, axis=axis)
-        assert "joins them" not in str(raised.value)
-    with pytest.raises(MismatchedPartsError, match="along axis 2 only: axis=2 joins them"):
-        ooc.open(volumes)
 
 
 def test_byte_orders_may_differ() -> None:

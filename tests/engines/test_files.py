@@ -17,6 +17,7 @@ from conftest import open_files
 
 import oocdata as ooc
 from oocdata.engines import files
+from oocdata.engines.atomic import atomic_file
 from oocdata.engines.files import Descriptor, FileVersion, OpenFile
 from oocdata.errors import MissingFileError, SourceError, TruncatedFileError
 
@@ -26,16 +27,27 @@ def opened(folder: Path, name: str, content: bytes = b"abc") -> OpenFile:
     return OpenFile(FileVersion.of(str(folder / name)))
 
 
+@pytest.mark.parametrize(("replaces", "stays"), [(True, b"two"), (False, b"one")])
+def test_the_first_or_the_last_writer_of_a_name(
+    tmp_path: Path, replaces: bool, stays: bytes
+) -> None:
+    for content in (b"one", b"two"):
+        with atomic_file(str(tmp_path / "a"), replaces=replaces) as file:
+            file.write(content)
+    assert os.listdir(tmp_path) == ["a"]
+    assert (tmp_path / "a").read_bytes() == stays
+
+
 def test_a_file_closes_with_its_last_reference(tmp_path: Path) -> None:
     file = opened(tmp_path, "a")
     assert open_files(tmp_path) == []
-    with file.opened() as number:
-        assert os.pread(number, 3, 0) == b"abc"
+    descriptor = file.opened()
+    assert descriptor.read(0, 3) == b"abc"
     assert open_files(tmp_path) == [str(tmp_path / "a")]
-    with file.opened() as number:
-        del file
-        gc.collect()
-        assert os.pread(number, 3, 0) == b"abc"
+    del file
+    gc.collect()
+    assert descriptor.read(0, 3) == b"abc"
+    del descriptor
     assert open_files(tmp_path) == []
     assert not files._opened
 
@@ -98,8 +110,7 @@ def test_no_file_waits_for_another_to_open(tmp_path: Path, monkeypatch: pytest.M
     thread = threading.Thread(target=slow.opened)
     thread.start()
     assert inside.wait(60)
-    with quick.opened() as number:  # before the other file is opened
-        assert os.pread(number, 3, 0) == b"abc"
+    assert quick.opened().read(0, 3) == b"abc"  # before the other file is opened
     go.set()
     thread.join()
 

@@ -158,9 +158,6 @@ KINDS: dict[str, Any] = {
     "filtered": lambda view: view.filter(np.arange(40) % 2 == 0),
     "cut": lambda view: view[:, 3:6],
     "a run chosen": lambda view: view[:, [4, 5, 6]],
-    "runs chosen": lambda view: view[:, [4, 9, 8]],
-    "runs of a cut": lambda view: view[:, ::-2][:, [12, 5, 0]][:, ::2],
-    "runs of runs": lambda view: view[:, [9, 4, 2]][:, [1, 0]],
     "reversed": lambda view: view[:, ::-1],
     "one": lambda view: view[:, 4],
     "joined": lambda view: ooc.concat([view, view]),
@@ -181,14 +178,6 @@ def test_datasets_of_other_columns(tmp_path: Path, kind: str, dense: bool) -> No
             ArgumentError, match=r"'gene [045]' in .*a\.h5' .*'gene [45]' in .*b\.h5'"
         ):
             call([one, same, other])
-
-
-def test_names_of_a_file_are_read_once(tmp_path: Path, reads: list[str]) -> None:
-    paths = [write(tmp_path / f"{name}.h5", "X", GENES, dense=True) for name in "ab"]
-    chosen = [ooc.open(path, "X")[:, ::2][:, [0, 4, 9, 2, 14]] for path in paths]
-    assert reads == []
-    assert_array_equal(ooc.concat(chosen).take([44]), DENSE[[4]][:, [0, 8, 18, 4, 28]])
-    assert reads == ["a.h5", "b.h5"]
 
 
 def test_fewer_names_than_columns(tmp_path: Path) -> None:

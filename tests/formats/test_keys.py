@@ -536,19 +536,6 @@ def test_a_file_cut_short_later_names_dataset_and_rows(tmp_path: Path, kind: str
     assert set(caught.value.rows or ()) == {7, 8, 9, 10}
 
 
-def test_only_rows_that_are_gone_are_named(tmp_path: Path) -> None:
-    path = write(tmp_path, "contiguous")
-    view = ooc.open(path, PATTERN)
-    view.take([0])
-    with h5py.File(path) as file:
-        offset = file["data/demo_3/obs/u"].id.get_offset()
-        assert offset < file["data/demo_4/obs/u"].id.get_offset()
-    os.truncate(path, offset + 24 * 5)
-    with pytest.raises(TruncatedFileError) as caught:
-        view.take([6, 7, 11, 12, 0])
-    assert (caught.value.key, caught.value.rows) == ("/data/demo_3/obs/u", (5, 6))
-
-
 def test_a_damaged_chunk_names_dataset_and_rows(tmp_path: Path) -> None:
     path = write(tmp_path, "gzip")
     with h5py.File(path) as file:

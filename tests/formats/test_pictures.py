@@ -25,6 +25,7 @@ from PIL import Image, ImageOps
 import oocdata as ooc
 from oocdata.datasets.view import View
 from oocdata.describe import as_json, from_json
+from oocdata.engines import files
 from oocdata.engines.cache import cache
 from oocdata.engines.decoding import must_not_wait, scratch
 from oocdata.engines.source import Source
@@ -528,15 +529,14 @@ def test_a_file_that_changes_while_it_is_read(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     view = ooc.open(f"{folder}/*/*.png")
-    path, original = folder / "cat/3.png", os.pread
+    path, original = folder / "cat/3.png", files.version_number
 
-    def changing(*given: Any) -> bytes:
-        data = original(*given)
+    def changing(status: os.stat_result) -> int:
         with path.open("ab") as file:
             file.write(b"more")
-        return data
+        return original(status)
 
-    monkeypatch.setattr(os, "pread", changing)
+    monkeypatch.setattr(files, "version_number", changing)
     with pytest.raises(SourceError, match=r"has changed.*cat/3\.png"):
         view[3]
 

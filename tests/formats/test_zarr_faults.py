@@ -24,6 +24,7 @@ from zarr.codecs import BytesCodec, Crc32cCodec, GzipCodec, ShardingCodec, Trans
 from zarr.storage import LocalStore, LoggingStore, MemoryStore
 
 from oocdata.datasets.view import View
+from oocdata.engines import files
 from oocdata.errors import (
     DamagedChunkError,
     MissingChunkError,
@@ -176,17 +177,16 @@ def test_a_chunk_written_in_place_while_it_is_read(
     options, chunk = KINDS[kind]
     write(tmp_path / "a", **options)
     source = open_source(str(tmp_path / "a"))
-    reads = os.pread
+    number = files.version_number
 
-    def meanwhile(*arguments: Any) -> Any:
-        found = reads(*arguments)
+    def meanwhile(status: os.stat_result) -> int:
         path = tmp_path / "a" / chunk
-        if os.fstat(arguments[0]).st_ino == path.stat().st_ino:
+        if status.st_ino == path.stat().st_ino:
             with open(path, "r+b") as file:
                 file.write(file.read(1))
-        return found
+        return number(status)
 
-    monkeypatch.setattr(os, "pread", meanwhile)
+    monkeypatch.setattr(files, "version_number", meanwhile)
     message = "written anew" if known else "must not change while it is read"
     with pytest.raises(SourceError, match=message) as got:
         read(source, 5)

@@ -80,15 +80,9 @@ class _Axis(NamedTuple):
 class _Column(NamedTuple):
     """Chunks at one place along the inner axes, and the part of a point that they fill.
 
-    Attributes
-    ----------
-    number : int
-        Number of the chunk at place 0 along the outer axes.
-    within, target : tuple of slice
-        Slices of a chunk's inner axes, and of the box's.
-    most : bool
-        At least half of a chunk's row is taken. If so, `numpy.take` of whole rows as opaque items
-        is several times as fast as an index with slices.
+    `number` is that of the chunk at place 0 along the outer axes; `within` and `target` are slices
+    of a chunk's inner axes, and of the box's. If at least half of a chunk's row is taken (`most`),
+    `numpy.take` of whole rows as opaque items is several times as fast as an index with slices.
     """
 
     number: int
@@ -101,26 +95,11 @@ class _Column(NamedTuple):
 class _Plan:
     """Plan to gather boxes by points.
 
-    Attributes
-    ----------
-    axes : tuple of _Axis
-        The outer axes.
-    every : list of ndarray of int64
-        Offsets from the first point of a box to all, along each axis; an open mesh.
-    points : int
-        Points of a box.
-    rows : int
-        Rows of a slot.
-    inner : tuple of int
-        Shape of a chunk's row.
-    dtype, item, box : numpy.dtype
-        Of the array; of a chunk's row, and of all points of a box, as opaque items. Boxes that are
-        large have no `box`.
-    columns : tuple of _Column
-    numbers : ndarray of int64, shape (columns,)
-        Numbers of the columns.
-    whole : bool
-        A point is one run of bytes, in the chunk and in the box.
+    `axes` are the outer axes; `every` has the offsets from the first point of a box to all of its
+    `points`, along each axis, an open mesh. A slot has so many `rows`, each a chunk's row of shape
+    `inner`. Opaque items are a chunk's row (`item`) and all points of a box (`box`, not of large
+    ones). `numbers` (int64) are those of the columns. A point is `whole` if it is one run of bytes,
+    in the chunk and in the box.
     """
 
     axes: tuple[_Axis, ...]
@@ -164,17 +143,8 @@ def plan_points(
 ) -> _Plan | None:
     """Return a plan to gather boxes by points; None if copying pieces is faster.
 
-    Parameters
-    ----------
-    shape, chunk_shape, slot_shape : tuple of int
-        Shapes of the array, of a whole chunk, and of the memory for one, which may be longer along
-        axis 0.
-    dtype : numpy.dtype
-    axes : int
-        Number of outer axes, along which boxes are cut into points.
-    inner_origin : tuple of int
-        Origin of all boxes along the inner axes.
-    extent : Extent
+    The memory for a chunk has `slot_shape`, perhaps longer than a chunk along axis 0. Boxes are cut
+    into points along the `axes` outer ones; `inner_origin` is that of all boxes along the others.
     """
     lengths, strides, inner = extent.lengths, extent.strides, chunk_shape[axes:]
     chunk_steps = c_strides(chunk_grid(shape, chunk_shape)).tolist()
@@ -245,19 +215,11 @@ def _gather_points(
 def _take(
     plan: _Plan, memory: NDArray[np.uint8], rows: Ints, out: NDArray[Any], places: Ints | None
 ) -> None:
-    """Fill boxes of `out` with points of decoded chunks.
+    """Fill boxes of `out` (any strides and numeric dtype) with points of decoded chunks.
 
-    Parameters
-    ----------
-    plan : _Plan
-    memory : ndarray of uint8
-        Decoded chunks, side by side.
-    rows : ndarray of int64, shape (boxes, points, columns)
-        Row of each point in `memory`.
-    out : ndarray, shape (all boxes, *lengths)
-        Any strides and numeric dtype.
-    places : ndarray of int64, shape (boxes,), optional
-        Place of each box in `out`; by default in order, all boxes.
+    `memory` (uint8) holds the chunks side by side, and `rows` (int64), of shape (boxes, points,
+    columns), the row of each point there. `places` are those of the boxes in `out`; by default in
+    order, all boxes.
     """
     count = len(memory) // plan.item.itemsize
     items = np.ndarray(count, plan.item, memory)

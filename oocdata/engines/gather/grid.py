@@ -17,13 +17,7 @@ def c_strides(shape: tuple[int, ...]) -> Ints:
 
 
 def chunk_grid(shape: tuple[int, ...], chunk_shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the number of chunks along each axis.
-
-    Examples
-    --------
-    >>> chunk_grid((10, 3), (4, 3))
-    (3, 1)
-    """
+    """Return the number of chunks along each axis."""
     return tuple(-(-length // step) for length, step in zip(shape, chunk_shape, strict=True))
 
 
@@ -56,11 +50,6 @@ def covered_chunks(
     """Return the numbers of the chunks that boxes cover, each once, in C order of the grid.
 
     `shape` is the array's. If it has several parts along an axis, chunks begin anew in each part.
-
-    Examples
-    --------
-    >>> covered_chunks((8, 30), (4, 10), np.array([[3, 5], [2, 8]]), Extent.of((1, 10)))
-    array([0, 1])
     """
     if not len(origins) or 0 in extent.lengths:
         return np.empty(0, np.int64)
@@ -86,26 +75,9 @@ def covered_chunks(
 def chunk_parts(
     origin: int, length: int, stride: int, step: int
 ) -> Iterator[tuple[int, slice, slice]]:
-    """Yield the chunks that a box covers along one axis.
+    """Yield the chunks of length `step` that a box covers along one axis.
 
-    Parameters
-    ----------
-    origin, length, stride : int
-        Box along the axis.
-    step : int
-        Length of a chunk.
-
-    Yields
-    ------
-    place : int
-        Place of the chunk in the grid.
-    within, target : slice
-        Slices of the chunk and of the box.
-
-    Examples
-    --------
-    >>> list(chunk_parts(3, 4, 2, 5))
-    [(0, slice(3, 4, 2), slice(0, 1, None)), (1, slice(0, 5, 2), slice(1, 4, None))]
+    Each with its place in the grid, and the slices of the chunk and of the box.
     """
     taken = 0
     while taken < length:
@@ -120,11 +92,6 @@ def chunk_groups(numbers: Ints, most: int, first: int = 0) -> Iterator[Ints]:
     """Yield the points in up to `most` distinct chunks, ascending from chunk `first` on.
 
     `numbers` holds the chunk number of each point.
-
-    Examples
-    --------
-    >>> list(chunk_groups(np.array([7, 3, 5, 3]), 2))
-    [array([1, 2, 3]), array([0])]
     """
     chunks = distinct(numbers)
     which = np.searchsorted(chunks, numbers)

@@ -21,11 +21,8 @@ def read_uncached(
 ) -> bool:
     """Decode the chunks of boxes into the output, each once; copy those that come again.
 
-    Returns
-    -------
-    bool
-        False if nothing was read: the boxes do not consist of whole chunks, or these are worth
-        caching.
+    Return False if nothing was read: the boxes do not consist of whole chunks, or these are worth
+    caching.
     """
     whole = tuple(slice(0, n) for n in array.chunk_shape)
     if not (

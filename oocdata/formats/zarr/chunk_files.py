@@ -71,14 +71,13 @@ class ChunkFiles(Strided):
         self._reader, self._objects = reader, reader.objects
         self._absent = np.full(1, metadata.absent, stored).tobytes()
         self._files: dict[int, OpenFile] = {}
-        # Small arrays are read whole and cached, instead of opening files again: 2.8 times as fast
-        # by NumPy iteration, 1.7 times through `to_tf`.
+        # Small arrays are read whole and cached, instead of opening files again: 1.7 times as fast
+        # through `to_tf`.
         self._chunks = Chunked(reader)
 
     def read(
         self, origins: Ints, extent: Extent, out: NDArray[Any], places: Ints | None = None
     ) -> None:
-        """Write ``out[i] = the box at origins[i]``, or to ``out[places[i]]``; see `Source.read`."""
         where = np.arange(len(origins)) if places is None else places
         kept = self._chunks.kept(origins, extent)
         read_to(self._chunks, origins[kept], extent, out, where[kept])
@@ -93,7 +92,6 @@ class ChunkFiles(Strided):
     def _read_files(
         self, offsets: Ints, addresses: Ints, lengths: Ints | int, target: NDArray[Any]
     ) -> None:
-        """Read runs of many files, file by file."""
         order = offsets.argsort(kind="stable")
         numbers, within = offsets[order] >> self._shift, offsets[order] & ((1 << self._shift) - 1)
         places, nbytes = addresses[order], np.broadcast_to(lengths, order.shape)[order]

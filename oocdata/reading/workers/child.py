@@ -128,14 +128,6 @@ def copy_to_slot(slot: NDArray[np.uint8], batches: Sequence[Batch]) -> list[list
     The loader can't read into the slot directly: a mapped function may keep the arrays that it gets
     or returns, and the slot is written to again. The copy is made here, in parallel to the trainer.
     Raises MapError if the batches are larger than their spec.
-
-    Examples
-    --------
-    >>> slot = np.zeros(256, np.uint8)
-    >>> copy_to_slot(slot, [np.arange(3.0), np.arange(4, dtype="i2")])
-    [[(0, (3,), dtype('float64'))], [(64, (4,), dtype('int16'))]]
-    >>> slot[:24].view("f8")
-    array([0., 1., 2.])
     """
     end, placed = 0, []
     for batch in batches:

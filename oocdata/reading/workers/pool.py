@@ -51,30 +51,10 @@ class WorkerPool:
     for functions that do next to nothing, and nothing for functions that need workers; and a fork
     copied the slots.)
 
-    Parameters
-    ----------
-    loader : Loader or Stream
-        With `workers` of at least 1. The workers of a stream take turns, each with a generator.
-    runs_in_use : int
-        Runs that the caller usually has in use at a time.
-    together : int, optional
-        Most steps of a run; by default the loader's `steps_together`.
-
-    Attributes
-    ----------
-    changed : threading.Condition
-        Nothing is sent to the workers while its lock is held.
-    failure : WorkerError or None
-        The error of the first worker that died; no more runs are begun after it.
-
-    Examples
-    --------
-    >>> import oocdata as ooc
-    >>> loader = ooc.open(np.arange(10)).batches(4, workers=2)
-    >>> pool = WorkerPool(loader, runs_in_use=1)
-    >>> pool.begin(Run(epoch=0, start=1, stop=3))()
-    [array([4, 5, 6, 7]), array([8, 9])]
-    >>> pool.close()
+    The workers of a stream take turns, each with a generator. The caller usually has `runs_in_use`,
+    of at most `together` steps, by default the loader's `steps_together`. Nothing is sent to the
+    workers while the lock of `changed` is held. `failure` is the error of the first worker that
+    died, if one did; no more runs are begun after it.
     """
 
     def __init__(

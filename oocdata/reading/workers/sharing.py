@@ -48,14 +48,6 @@ def share_loader(loader: Loader | Stream) -> tuple[int, tuple[int, ...]]:
 
     The parts are the pickle and the buffers of its arrays; each begins at a multiple of 64 bytes.
     The caller passes the descriptor to the workers and closes it.
-
-    Examples
-    --------
-    >>> import mmap, numpy as np, oocdata as ooc
-    >>> descriptor, lengths = share_loader(ooc.open(np.arange(6)).batches(2))
-    >>> map_loader(mmap.mmap(descriptor, 0, access=mmap.ACCESS_COPY), lengths).batch(1)
-    array([2, 3])
-    >>> os.close(descriptor)
     """
     parts = [memoryview(part).cast("B") for part in _pickled(loader)]
     lengths = tuple(map(len, parts))
