@@ -74,13 +74,13 @@ def _is_part(value: Any) -> bool:
 class Encoder:
     """Encoder of objects as JSON; `place` is the path to an object, for error messages.
 
-    If a list `objects` is given, leaves (arrays, sources, functions) are appended to it once each,
-    and JSON refers to them by number. Otherwise JSON describes how another machine creates them.
+    If a list `objects` is given, leaves (arrays, sources, functions) are appended to it, repeats
+    too, and JSON refers to them by number. Otherwise JSON describes how another machine creates
+    them.
     """
 
     def __init__(self, objects: list[Any] | None = None) -> None:
         self._objects = objects
-        self._numbers: dict[int, int] = {}
 
     def encode(self, value: Any, place: str) -> Any:
         """Return an object as JSON; raise `DescriptionError` if it can't be described."""
@@ -123,10 +123,8 @@ class Encoder:
     def leaf(self, value: Any, place: str) -> Any:
         """Return an array, a source, a function, or an object of a user's class as JSON."""
         if self._objects is not None:
-            number = self._numbers.setdefault(id(value), len(self._objects))
-            if number == len(self._objects):
-                self._objects.append(value)
-            return {"beside": number}
+            self._objects.append(value)
+            return {"beside": len(self._objects) - 1}
         try:
             return self._portable(value, place)
         except (DescriptionError, SourceError):  # complete already
