@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -36,8 +35,11 @@ if TYPE_CHECKING:
 _MOST_TEXT = 2048
 """Characters of a fingerprint; a checkpoint then stays below 4 KiB, with what TensorFlow adds."""
 
-_SHORT = 13
-"""Characters of a digest; longer text is replaced by its digest."""
+_LONGEST = 80
+"""Characters of a value; longer text is replaced by its digest."""
+
+_LEVELS = 6
+"""Most levels of parts within parts that have a name of their own."""
 
 _IRRELEVANT = ("shuffle", "reason", "workers", "num_shards", "index")
 """Fields of a loader that change no global batch."""
@@ -49,8 +51,8 @@ _CONSTANTS = (bool, int, float, complex, str, bytes, tuple, np.ndarray, np.gener
 def fingerprint(loader: Loader | Stream, **more: str) -> str:
     """Return a text that changes when positions would mean other batches; `more` is added by name.
 
-    It is JSON of at most 2048 characters, with names and text; the longest become digests,
-    ``"#…"``.
+    It is JSON of at most 2048 characters, with names and text; long texts and deep parts become
+    digests, ``"#…"``.
 
     Examples
     --------
@@ -58,14 +60,10 @@ def fingerprint(loader: Loader | Stream, **more: str) -> str:
     >>> found = fingerprint(ooc.open(np.arange(10)).batches(4, shuffle=True, seed=7))
     >>> parts = json.loads(found)
     >>> parts["batch_size"], parts["seed"], parts["order"], parts["dataset.rows"]
-    ('4', '7', 'shuffle', '0:10:1')
+    ('4', '7', 'Shuffle', '0:10:1')
     """
     parts = {name: part for name, part in fields_of(loader).items() if name not in _IRRELEVANT}
-    dataset = parts.pop("dataset")
-    values = {"elements": ", ".join(map(str, leaves(dataset.spec)))}
-    values.update(_flat(_Digests().named("loader", {**parts, "dataset": dataset}, "loader"), ""))
-    del values[""]
-    return _shortened({**values, **more})
+    return _text(loader.dataset, _Digests().named("loader", parts, "loader"), more)
 
 
 def dataset_fingerprint(dataset: Dataset, *, exact: bool = False) -> str:
@@ -74,10 +72,7 @@ def dataset_fingerprint(dataset: Dataset, *, exact: bool = False) -> str:
     If `exact`, it changes whenever a number may have changed, in the data or by the code of a
     function, so that results computed from them are computed again.
     """
-    values = {"elements": ", ".join(map(str, leaves(dataset.spec)))}
-    values.update(_flat(_Digests(exact=exact).encode(dataset, "dataset"), ""))
-    values["kind"] = values.pop("")
-    return _shortened(values)
+    return _text(dataset, _Digests(exact=exact).encode(dataset, "dataset"), {})
 
 
 def differences(saved: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
@@ -95,7 +90,7 @@ def differences(saved: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
             continue
         # As texts, because damaged ones may be anything.
         was, is_ = str(saved.get(name, "not there")), str(now.get(name, "not there"))
-        if was == is_ or _short(was) == _short(is_):
+        if was == is_:
             continue
         hidden = was.startswith("#") and is_.startswith("#")
         differing.append(name)
@@ -121,51 +116,27 @@ def check_fingerprint(saved: str, now: str, place: str = "", anew: str = "start 
         )
 
 
-def _json(values: Mapping[str, str]) -> str:
-    return json.dumps(values, separators=(",", ":"))
+def _text(dataset: Any, encoded: dict[str, Any], more: Mapping[str, str]) -> str:
+    """Return a fingerprint with as many levels of an encoded loader or dataset as fit into it."""
+    encoded = {"elements": ", ".join(map(str, leaves(dataset.spec))), **encoded}
+    for levels in range(_LEVELS, -1, -1):
+        text = json.dumps({**dict(_flat(encoded, "", levels)), **more}, separators=(",", ":"))
+        if len(text) <= _MOST_TEXT:
+            break
+    return text
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= _SHORT else digest(text)
-
-
-def _shortened(values: Mapping[str, str]) -> str:
-    text = _json(values)
-    if len(text) <= _MOST_TEXT:
-        return text
-    short = {name: _short(value) for name, value in values.items()}
-    rest: dict[str, str] = {}
-    while len(_json(short)) > _MOST_TEXT - 32:
-        name, value = short.popitem()
-        rest[name] = value
-    return _json({**short, "more": digest(_json(rest))} if rest else short)
-
-
-def _flat(value: Any, name: str) -> Iterator[tuple[str, str]]:
-    """Yield the parts of a description as a dotted name, ``dataset.view.rows``, and text."""
-    if isinstance(value, dict) and ("class" in value or "dict" in value):
-        parts = {**value} if "class" in value else dict(value["dict"])
-        yield name, parts.pop("class") if "class" in value else "dict"
-        for part in parts:
-            yield from _flat(parts[part], f"{name}.{part}" if name else part)
-    elif isinstance(value, dict) and "list" in value:
-        (_, text), *rest = _flat(value["list"], name)
-        yield name, f"list {text}"
-        yield from rest
-    elif isinstance(value, dict):  # a range, a slice, a dtype
-        ((tag, part),) = value.items()
-        text = ":".join(map(str, part)) if isinstance(part, list) else str(part)
-        yield name, f"slice {text}" if tag == "slice" else text
-    elif isinstance(value, list):
-        texts = [list(_flat(part, f"{name}.{at}")) for at, part in enumerate(value)]
-        if all(len(each) == 1 for each in texts):  # numbers, or the ranges of axes
-            yield name, f"[{', '.join(each[0][1] for each in texts)}]"
-        else:
-            yield name, str(len(value))
-            for each in texts:
-                yield from each
+def _flat(value: Any, name: str, levels: int) -> Iterator[tuple[str, str]]:
+    """Yield the parts of a description, some levels deep, as a dotted name and a text or digest."""
+    if levels and isinstance(value, list) and any(isinstance(part, dict) for part in value):
+        value = {"class": len(value), **{str(at): part for at, part in enumerate(value)}}
+    if levels and isinstance(value, dict) and "class" in value:
+        for part, inner in value.items():
+            full = name if part == "class" else f"{name}.{part}".removeprefix(".")
+            yield from _flat(inner, full, levels - 1)
     else:
-        yield name, str(value)
+        text = str(value)
+        yield name or "kind", text if len(text) <= _LONGEST else digest(text)
 
 
 class _Digests(Encoder):
@@ -189,6 +160,8 @@ class _Digests(Encoder):
         """
         if type(value) is str:
             return json.dumps(value)
+        if type(value) is range:
+            return f"{value.start}:{value.stop}:{value.step}"
         if not isinstance(value, list | dict):
             return super().encode(value, place)
         if id(value) in self._containers:
@@ -199,15 +172,15 @@ class _Digests(Encoder):
         return encoded
 
     def class_name(self, kind: type) -> str:
-        """Return the name of a class as words: ``"block_shuffle"``."""
-        return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower()
+        """Return the name of a class without its module, which may change."""
+        return kind.__name__
 
     def _dict(self, value: dict[Any, Any], place: str) -> Any:
         named = {
             name if type(name) is str else f"{type(name).__name__} {name}": part
             for name, part in value.items()
         }
-        return super()._dict(named, place)
+        return self.named("dict", named, place)
 
     def leaf(self, value: Any, place: str) -> Any:
         """Return the import path of a function, or digests of its code and the values it uses."""

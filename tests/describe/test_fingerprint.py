@@ -84,7 +84,8 @@ def test_invalid_fingerprints(folder: Path, text: str) -> None:
 
 def test_the_selected_rows_matter(folder: Path) -> None:
     one, two = (parts(rows_of(folder)[:, part].batches(10)) for part in (slice(3), slice(1, 4)))
-    assert differences(one, two) == ["`dataset.cuts` was [0:660:1, 0:3:1], and is [0:660:1, 1:4:1]"]
+    cuts = [["0:660:1", columns] for columns in ("0:3:1", "1:4:1")]
+    assert differences(one, two) == [f"`dataset.cuts` was {cuts[0]}, and is {cuts[1]}"]
 
 
 @pytest.mark.parametrize("place", [0, 1, 250, 659])
@@ -414,15 +415,8 @@ def test_a_long_fingerprint_is_shortened_and_still_differs() -> None:
 
     one, two = (fingerprint(loader(last)) for last in (0, 1))
     assert len(one) <= 2048
-    with pytest.raises(RestoreError, match="`seed` was 0, and is 1; `more` differs"):
+    with pytest.raises(RestoreError, match=r"`dataset\.parts` differs; `seed` was 0, and is 1"):
         check_fingerprint(one, two)
-
-
-def test_shortened_and_full_text_compare(folder: Path) -> None:
-    text = "x" * 100
-    short = json.loads(fingerprint(usual(folder), a=text, b="y" * 3000))["a"]
-    assert short != text
-    assert differences({"a": short}, {"a": text}) == []
 
 
 def test_a_closure_counts_by_its_names() -> None:
