@@ -212,7 +212,7 @@ def _read_by(address: str, dataset: tf.data.Dataset, job: Any) -> tf.data.Datase
     variant = tf.raw_ops.DataServiceDatasetV4(
         dataset_id=number,
         processing_mode=_DYNAMIC,
-        address=address.removeprefix("grpc://"),
+        address=address,
         protocol="grpc",
         job_name=job,
         consumer_index=-1,
