@@ -1,21 +1,8 @@
 """Write a loader as JSON.
 
-===================  =================================================
-in Python            in JSON
-===================  =================================================
-None, bool, int, …   unchanged (nan and infinity by name)
-tuple                a list
-list                 ``{"list": [part, …]}``
-frozen dataclass     ``{"class": "package.module:Class", field: …}``
-dict                 ``{"dict": [[name, value], …]}``, in its order
-range, slice         ``{"range": [start, stop, step]}``
-dtype                ``{"dtype": "<f4"}``
-array of numbers     ``{"int64": …}``, ``{"array": …}``, base64
-class, function      ``{"import": "package.module:name"}``
-functools.partial    ``{"partial": [function, [argument, …], {"dict": …}]}``
-source               ``{"source": {"opened": …, "shape": …, …}}``
-any of the last five ``{"beside": number}`` for worker processes
-===================  =================================================
+Numbers and text are unchanged, a tuple is a list, and an object of a frozen dataclass is
+``{"class": "package.module:Class", field: …}``. All else is a dict of one tag, such as
+``{"range": [start, stop, step]}``.
 """
 
 from __future__ import annotations
@@ -106,11 +93,11 @@ class Encoder:
         return self.leaf(value, place)
 
     def class_name(self, kind: type) -> str:
-        """Return the name of a class of oocdata, by which it can be imported."""
+        """Return the import path of a class of oocdata."""
         return import_path(kind)
 
     def named(self, name: str, parts: dict[str, Any], place: str) -> dict[str, Any]:
-        """Return an object of a named class, with its named parts, as JSON."""
+        """Return an object with named parts as JSON."""
         encoded = {part: self.encode(value, f"{place}.{part}") for part, value in parts.items()}
         return {"class": name, **encoded}
 
@@ -154,7 +141,6 @@ class Encoder:
         return {"import": import_path(value)}
 
     def _source(self, source: Source, place: str) -> Any:
-        """Return how to open a source, and its shape, dtype and digest."""
         storage, rows = source.storage(), getattr(source, "rows", None)
         opened = storage.opened
         if opened is not None and _is_in_local_store(opened.get("target")):
@@ -198,11 +184,6 @@ def encode_integers(numbers: Ints) -> list[Any]:
 
     Rows selected by a mask, and bounds of episodes, ascend in small steps, which fit into one or
     two bytes. Nothing is compressed, because a compressor's output changes with its version.
-
-    Examples
-    --------
-    >>> encode_integers(np.array([100, 101, 105]))
-    [100, ['|i1', [2], 'AQQ=']]
     """
     if len(numbers) == 0:
         return []
@@ -213,13 +194,7 @@ def encode_integers(numbers: Ints) -> list[Any]:
 
 
 def encode_array(array: NDArray[Any] | np.generic) -> list[Any]:
-    """Return an array of any shape as ``[dtype, shape, base64]``, in C order.
-
-    Examples
-    --------
-    >>> encode_array(np.float32([1, 2]))
-    ['<f4', [2], 'AACAPwAAAEA=']
-    """
+    """Return an array of any shape as ``[dtype, shape, base64]``, in C order."""
     kind = check_dtype(array.dtype).newbyteorder("<")
     stored: Any = np.ascontiguousarray(array, kind).ravel().view(np.uint8)  # without a copy
     text = base64.b64encode(stored).decode("ascii")

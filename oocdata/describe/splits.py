@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 import os
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 
 from oocdata.datasets.dataset import Dataset
+from oocdata.describe.content import digest
 from oocdata.describe.decoding import Decoder
 from oocdata.describe.encoding import Encoder
 from oocdata.describe.fingerprints import dataset_fingerprint, differences
@@ -68,7 +68,7 @@ def save_split(path: str | os.PathLike[str], dataset: Dataset, parts: Any) -> No
     _check_datasets(parts)
     described = _OfDataset(dataset).encode(parts, "parts")
     of = json.loads(dataset_fingerprint(dataset))
-    node = {"kind": "split", "format": FORMAT, "of": of, "digest": _digest(described)}
+    node = {"kind": "split", "format": FORMAT, "of": of, "digest": digest(json.dumps(described))}
     text = json.dumps({**node, "parts": described})
     if os.path.lexists(place):
         raise ArgumentError(f"`path` must not be there yet; {place!r} is. Delete it to save anew.")
@@ -123,7 +123,7 @@ def load_split(path: str | os.PathLike[str], dataset: Dataset) -> Any:
         if content["kind"] != "split" or content["format"] != FORMAT:
             raise ValueError(f"it has format {content['format']!r}")
         saved, parts = {**content["of"]}, content["parts"]
-        if content["digest"] != _digest(parts):
+        if content["digest"] != digest(json.dumps(parts)):
             raise ValueError("its parts were changed")
     except FileNotFoundError as error:
         raise MissingFileError("No such file.", path=place) from error
@@ -142,10 +142,6 @@ def load_split(path: str | os.PathLike[str], dataset: Dataset) -> Any:
             f"({place!r}). Open it as it was then, or split anew."
         )
     return Decoder((), _leaves(dataset)).decode(parts, "parts")
-
-
-def _digest(parts: Any) -> str:
-    return blake2b(json.dumps(parts).encode(), digest_size=16).hexdigest()
 
 
 def _check_dataset(dataset: Any) -> None:
