@@ -32,8 +32,8 @@ OTHERS: list[tuple[Callable[[Path], ooc.Loader], str]] = [
     (other_file, "source.content` differs"),
     (lambda f: usual(f, seed=8), "`seed` was 7, and is 8"),
     (lambda f: usual(f, batch_size=9), "`batch_size` was 10, and is 9"),
-    (lambda f: usual(f, shuffle=False), "`order` was shuffle, and is sequential"),
-    (lambda f: usual(f, shuffle=ooc.BlockShuffle(5, 2)), "is block_shuffle"),
+    (lambda f: usual(f, shuffle=False), "`order` was Shuffle, and is Sequential"),
+    (lambda f: usual(f, shuffle=ooc.BlockShuffle(5, 2)), "is BlockShuffle"),
     (lambda f: usual(f, drop_remainder=True), "`drop_remainder` was False, and is True"),
     (
         lambda f: rows_of(f)[1:101].batches(10, shuffle="global", seed=7),
@@ -45,8 +45,8 @@ OTHERS: list[tuple[Callable[[Path], ooc.Loader], str]] = [
     ),
     (lambda f: rows_of(f)[:100, :3].batches(10), "`elements` was (8,) float64"),
     (lambda f: rows_of(f).astype("f4")[:100].batches(10), "is (8,) float32"),
-    (lambda f: rows_of(f)[:101].next_frame().batches(10), "view, and is windows"),
-    (lambda f: rows_of(f)[:100].map(np.square).batches(10), "`dataset` was view, and is map"),
+    (lambda f: rows_of(f)[:101].next_frame().batches(10), "View, and is Windows"),
+    (lambda f: rows_of(f)[:100].map(np.square).batches(10), "`dataset` was View, and is Map"),
     (lambda f: ooc.open(f / "rows.npy", axis=1).batches(4), "`dataset.axes` was [0], and is [1]"),
 ]
 """Loaders that are not the usual one, and what of it is said."""

@@ -1,21 +1,9 @@
-"""Describe a loader as JSON, for fingerprints, worker processes and other machines.
+"""Describe a loader as JSON: for another machine, for worker processes, and as a fingerprint.
 
-A loader, its order and its datasets are frozen dataclasses. Their fields are numbers, text, ranges,
-other such objects, and as leaves arrays, functions and sources. There are three ways to write them,
-which differ in the leaves only:
-
-==============  ====================  ======================  ===============================
-leaf            `describe`: for       `fingerprint`: is the   with `objects`: for worker
-                another machine       loader still the same?  processes on this machine
-==============  ====================  ======================  ===============================
-source          how to open it, and   shape, dtype, digest    the object, pickled
-                a digest              of some of its numbers
-function        import path           import path, or digest  the object, pickled
-                                      of its code
-array           base64                digest                  the object, pickled
-==============  ====================  ======================  ===============================
-
-`FORMAT` is the version of a description; renaming a field requires a new version.
+A loader, its order and its datasets are frozen dataclasses, whose leaves are arrays, functions and
+sources. For another machine, a source is how to open it, with a digest of some of its numbers, and
+a function its import path; for worker processes leaves are pickled beside the JSON; in a
+fingerprint they are digests.
 """
 
 from __future__ import annotations
@@ -36,23 +24,15 @@ __all__ = [
 ]  # fmt: skip
 
 FORMAT = 10
-"""Version of the form of descriptions."""
+"""Version of the form of descriptions; renaming a field requires a new one."""
 
 
 def describe(loader: Loader | Stream, *, objects: list[Any] | None = None) -> dict[str, Any]:
     """Return a loader as JSON, which is the same for equal loaders in any process.
 
-    Reads a few numbers of each source. If a list `objects` is given, sources, functions and arrays
-    are appended to it, and the description refers to them by number. Then the loader may be of
-    anything, and nothing is read.
-
-    Raises
-    ------
-    oocdata.errors.DescriptionError
-        If a part of the loader can't be described: an array in memory, an open object, a function
-        without an import path.
-    oocdata.errors.SourceError
-        If a file is gone or has changed.
+    Reads a few numbers of each source, and raises DescriptionError if a part can't be described: an
+    array in memory, an open object, a function without an import path. If a list `objects` is
+    given, sources, functions and arrays of any kind are appended to it, and nothing is read.
     """
     if not isinstance(loader, Loader | Stream):
         raise DescriptionError(f"`loader` must be a Loader; got {type(loader).__name__}.")
@@ -60,7 +40,7 @@ def describe(loader: Loader | Stream, *, objects: list[Any] | None = None) -> di
 
 
 def as_json(loader: Loader | Stream, *, objects: list[Any] | None = None) -> str:
-    """Return the description of a loader as one line of ASCII; see `describe`."""
+    """Return the result of `describe` as one line of ASCII."""
     return json.dumps(describe(loader, objects=objects), separators=(",", ":"), allow_nan=False)
 
 
@@ -74,15 +54,8 @@ def from_json(
 
     `objects` is the list that was passed to `describe`. `allow` has the modules, and packages with
     all their modules, from which functions and classes other than oocdata's may be imported: the
-    author of the description chooses which of their functions are called.
-
-    Raises
-    ------
-    oocdata.errors.DescriptionError
-        If this is not a description, or if it names something that is not allowed or missing; or if
-        a file is not the one that was described.
-    oocdata.errors.SourceError
-        If a file can't be opened.
+    author of the description chooses which of their functions are called. Raises DescriptionError
+    for what is not a description, not allowed or missing, and for a file that is another one.
     """
     if isinstance(allow, str):
         raise DescriptionError(f"`allow` must be a list of modules; got the string {allow!r}.")
@@ -92,7 +65,7 @@ def from_json(
         if not whole or parts["format"] != FORMAT:
             raise DescriptionError(
                 f"a description must be what `describe` returns, in format {FORMAT}; got "
-                f"{_short(parts)}. Another version of oocdata may have made it."
+                f"{parts!r}. Another version of oocdata may have made it."
             )
         loader = Decoder(tuple(allow), objects).decode(parts["loader"], "loader")
     except json.JSONDecodeError as error:
@@ -102,11 +75,6 @@ def from_json(
     if not isinstance(loader, Loader | Stream):
         raise DescriptionError(
             "a description must be readable; `loader` is not: it must be a Loader; got "
-            f"{_short(parts['loader'])}."
+            f"{parts['loader']!r}."
         )
     return loader
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,7 +1,4 @@
-"""Compute digests of a source: of a sample of its numbers, or of all changes.
-
-The first identifies data wherever they are stored. The second identifies files by their versions.
-"""
+"""Compute digests of a source: of a sample of its numbers, or of its files' versions."""
 
 from __future__ import annotations
 

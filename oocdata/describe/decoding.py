@@ -1,7 +1,6 @@
 """Read a loader from JSON, importing allowed modules only, and verify its files.
 
-Selections are checked against the array. Other fields are not checked against each other:
-descriptions are written by `encoding`, and the file of a split has a digest.
+Selections are checked against the array, other fields not against each other.
 """
 
 from __future__ import annotations
@@ -61,10 +60,9 @@ _PLAIN: dict[str, Callable[[Any], Any]] = {
 
 
 class Decoder:
-    """Decoder of one loader; `place` is the path to a part, for error messages.
+    """Decoder of one loader; arguments as of `from_json`.
 
-    May import from the modules and packages in `allow`; `objects` has the objects to which the
-    description refers by number.
+    In its methods `place` is the path to a part, for error messages.
     """
 
     def __init__(self, allow: tuple[str, ...], objects: Sequence[Any]) -> None:

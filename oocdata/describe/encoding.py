@@ -1,21 +1,8 @@
 """Write a loader as JSON.
 
-===================  =================================================
-in Python            in JSON
-===================  =================================================
-None, bool, int, …   unchanged (nan and infinity by name)
-tuple                a list
-list                 ``{"list": [part, …]}``
-frozen dataclass     ``{"class": "package.module:Class", field: …}``
-dict                 ``{"dict": [[name, value], …]}``, in its order
-range, slice         ``{"range": [start, stop, step]}``
-dtype                ``{"dtype": "<f4"}``
-array of numbers     ``{"int64": …}``, ``{"array": …}``, base64
-class, function      ``{"import": "package.module:name"}``
-functools.partial    ``{"partial": [function, [argument, …], {"dict": …}]}``
-source               ``{"source": {"opened": …, "shape": …, …}}``
-any of the last five ``{"beside": number}`` for worker processes
-===================  =================================================
+Numbers and text are unchanged, a tuple is a list, and an object of a frozen dataclass is
+``{"class": "package.module:Class", field: …}``. All else is a dict of one tag, such as
+``{"range": [start, stop, step]}``.
 """
 
 from __future__ import annotations
@@ -74,13 +61,13 @@ def _is_part(value: Any) -> bool:
 class Encoder:
     """Encoder of objects as JSON; `place` is the path to an object, for error messages.
 
-    If a list `objects` is given, leaves (arrays, sources, functions) are appended to it once each,
-    and JSON refers to them by number. Otherwise JSON describes how another machine creates them.
+    If a list `objects` is given, leaves (arrays, sources, functions) are appended to it, repeats
+    too, and JSON refers to them by number. Otherwise JSON describes how another machine creates
+    them.
     """
 
     def __init__(self, objects: list[Any] | None = None) -> None:
         self._objects = objects
-        self._numbers: dict[int, int] = {}
 
     def encode(self, value: Any, place: str) -> Any:
         """Return an object as JSON; raise `DescriptionError` if it can't be described."""
@@ -106,11 +93,11 @@ class Encoder:
         return self.leaf(value, place)
 
     def class_name(self, kind: type) -> str:
-        """Return the name of a class of oocdata, by which it can be imported."""
+        """Return the import path of a class of oocdata."""
         return import_path(kind)
 
     def named(self, name: str, parts: dict[str, Any], place: str) -> dict[str, Any]:
-        """Return an object of a named class, with its named parts, as JSON."""
+        """Return an object with named parts as JSON."""
         encoded = {part: self.encode(value, f"{place}.{part}") for part, value in parts.items()}
         return {"class": name, **encoded}
 
@@ -123,10 +110,8 @@ class Encoder:
     def leaf(self, value: Any, place: str) -> Any:
         """Return an array, a source, a function, or an object of a user's class as JSON."""
         if self._objects is not None:
-            number = self._numbers.setdefault(id(value), len(self._objects))
-            if number == len(self._objects):
-                self._objects.append(value)
-            return {"beside": number}
+            self._objects.append(value)
+            return {"beside": len(self._objects) - 1}
         try:
             return self._portable(value, place)
         except (DescriptionError, SourceError):  # complete already
@@ -156,7 +141,6 @@ class Encoder:
         return {"import": import_path(value)}
 
     def _source(self, source: Source, place: str) -> Any:
-        """Return how to open a source, and its shape, dtype and digest."""
         storage, rows = source.storage(), getattr(source, "rows", None)
         opened = storage.opened
         if opened is not None and _is_in_local_store(opened.get("target")):
@@ -200,11 +184,6 @@ def encode_integers(numbers: Ints) -> list[Any]:
 
     Rows selected by a mask, and bounds of episodes, ascend in small steps, which fit into one or
     two bytes. Nothing is compressed, because a compressor's output changes with its version.
-
-    Examples
-    --------
-    >>> encode_integers(np.array([100, 101, 105]))
-    [100, ['|i1', [2], 'AQQ=']]
     """
     if len(numbers) == 0:
         return []
@@ -215,13 +194,7 @@ def encode_integers(numbers: Ints) -> list[Any]:
 
 
 def encode_array(array: NDArray[Any] | np.generic) -> list[Any]:
-    """Return an array of any shape as ``[dtype, shape, base64]``, in C order.
-
-    Examples
-    --------
-    >>> encode_array(np.float32([1, 2]))
-    ['<f4', [2], 'AACAPwAAAEA=']
-    """
+    """Return an array of any shape as ``[dtype, shape, base64]``, in C order."""
     kind = check_dtype(array.dtype).newbyteorder("<")
     stored: Any = np.ascontiguousarray(array, kind).ravel().view(np.uint8)  # without a copy
     text = base64.b64encode(stored).decode("ascii")

@@ -1,20 +1,20 @@
 """Compare loaders by fingerprints, which say whether a saved position still means the same batch.
 
-A position (epoch, step) means the same batch only with the same data, selection, windows, batch
-size, order and seed. The location of the data, and the number of readers and shards, may change.
+The location of the data, and the number of readers and shards, may change.
 """
 
 from __future__ import annotations
 
+import copyreg
 import json
 import os
-import re
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from inspect import isdatadescriptor
-from logging import Logger
+from random import Random
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ from oocdata.describe.content import content, digest, exact_content
 from oocdata.describe.encoding import Encoder, encode_array, import_path, is_frozen
 from oocdata.describe.functions import codes, function_of, globals_of, is_installed, module_of
 from oocdata.engines.source import Source
-from oocdata.errors import RestoreError, UnsupportedDtypeError
+from oocdata.errors import ArgumentError, RestoreError, UnsupportedDtypeError
 
 if TYPE_CHECKING:
     from oocdata.datasets.dataset import Dataset
@@ -36,8 +36,11 @@ if TYPE_CHECKING:
 _MOST_TEXT = 2048
 """Characters of a fingerprint; a checkpoint then stays below 4 KiB, with what TensorFlow adds."""
 
-_SHORT = 13
-"""Characters of a digest; longer text is replaced by its digest."""
+_LONGEST = 80
+"""Characters of a value; longer text is replaced by its digest."""
+
+_LEVELS = 6
+"""Most levels of parts within parts that have a name of their own."""
 
 _IRRELEVANT = ("reason", "workers", "num_shards", "index")
 """Fields of a loader that change no global batch."""
@@ -45,27 +48,21 @@ _IRRELEVANT = ("reason", "workers", "num_shards", "index")
 _CONSTANTS = (bool, int, float, complex, str, bytes, tuple, np.ndarray, np.generic, FunctionType)
 """Kinds of globals that count by value."""
 
+_CHANGING = (
+    ModuleType, Random, np.random.Generator, np.random.RandomState, threading.local,
+    type(threading.Lock()), type(threading.RLock()),
+)  # fmt: skip
+"""Kinds of objects that count by name, because their state changes as a program runs."""
+
 
 def fingerprint(loader: Loader | Stream, **more: str) -> str:
     """Return a text that changes when positions would mean other batches; `more` is added by name.
 
-    It is JSON of at most 2048 characters, with names and text; the longest become digests,
-    ``"#…"``.
-
-    Examples
-    --------
-    >>> import oocdata as ooc
-    >>> found = fingerprint(ooc.open(np.arange(10)).batches(4, shuffle=True, seed=7))
-    >>> parts = json.loads(found)
-    >>> parts["batch_size"], parts["seed"], parts["order"], parts["dataset.rows"]
-    ('4', '7', 'shuffle', '0:10:1')
+    It is JSON of at most 2048 characters, with names (``"dataset.rows"``) and text (``"0:10:1"``);
+    long texts and deep parts become digests, ``"#…"``.
     """
     parts = {name: part for name, part in fields_of(loader).items() if name not in _IRRELEVANT}
-    dataset = parts.pop("dataset")
-    values = {"elements": ", ".join(map(str, leaves(dataset.spec)))}
-    values.update(_flat(_Digests().named("loader", {**parts, "dataset": dataset}, "loader"), ""))
-    del values[""]
-    return _shortened({**values, **more})
+    return _text(loader.dataset, _Digests().named("loader", parts, "loader"), more)
 
 
 def dataset_fingerprint(dataset: Dataset, *, exact: bool = False) -> str:
@@ -74,19 +71,20 @@ def dataset_fingerprint(dataset: Dataset, *, exact: bool = False) -> str:
     If `exact`, it changes whenever a number may have changed, in the data or by the code of a
     function, so that results computed from them are computed again.
     """
-    values = {"elements": ", ".join(map(str, leaves(dataset.spec)))}
-    values.update(_flat(_Digests(exact=exact).encode(dataset, "dataset"), ""))
-    values["kind"] = values.pop("")
-    return _shortened(values)
+    try:
+        encoded = _Digests(exact=exact).encode(dataset, "dataset")
+    except RecursionError:
+        raise ArgumentError(
+            "`cache` must be able to tell whether what a function reads has changed; it can't of "
+            "objects within objects, or functions calling functions, in so many levels."
+        ) from None
+    return _text(dataset, encoded, {})
 
 
 def differences(saved: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     """Return a sentence for each name in which fingerprints differ, without the parts of that name.
 
-    Examples
-    --------
-    >>> differences({"seed": "7", "rows": "#01"}, {"seed": "8", "rows": "#02"})
-    ['`seed` was 7, and is 8', '`rows` differs']
+    It is "`seed` was 7, and is 8", or "`rows` differs" if both are digests.
     """
     sentences: list[str] = []
     differing: list[str] = []
@@ -95,7 +93,7 @@ def differences(saved: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
             continue
         # As texts, because damaged ones may be anything.
         was, is_ = str(saved.get(name, "not there")), str(now.get(name, "not there"))
-        if was == is_ or _short(was) == _short(is_):
+        if was == is_:
             continue
         hidden = was.startswith("#") and is_.startswith("#")
         differing.append(name)
@@ -121,51 +119,27 @@ def check_fingerprint(saved: str, now: str, place: str = "", anew: str = "start 
         )
 
 
-def _json(values: Mapping[str, str]) -> str:
-    return json.dumps(values, separators=(",", ":"))
+def _text(dataset: Any, encoded: dict[str, Any], more: Mapping[str, str]) -> str:
+    """Return a fingerprint with as many levels of an encoded loader or dataset as fit into it."""
+    encoded = {"elements": ", ".join(map(str, leaves(dataset.spec))), **encoded}
+    for levels in range(_LEVELS, -1, -1):
+        text = json.dumps({**dict(_flat(encoded, "", levels)), **more}, separators=(",", ":"))
+        if len(text) <= _MOST_TEXT:
+            break
+    return text
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= _SHORT else digest(text)
-
-
-def _shortened(values: Mapping[str, str]) -> str:
-    text = _json(values)
-    if len(text) <= _MOST_TEXT:
-        return text
-    short = {name: _short(value) for name, value in values.items()}
-    rest: dict[str, str] = {}
-    while len(_json(short)) > _MOST_TEXT - 32:
-        name, value = short.popitem()
-        rest[name] = value
-    return _json({**short, "more": digest(_json(rest))} if rest else short)
-
-
-def _flat(value: Any, name: str) -> Iterator[tuple[str, str]]:
-    """Yield the parts of a description as a dotted name, ``dataset.view.rows``, and text."""
-    if isinstance(value, dict) and ("class" in value or "dict" in value):
-        parts = {**value} if "class" in value else dict(value["dict"])
-        yield name, parts.pop("class") if "class" in value else "dict"
-        for part in parts:
-            yield from _flat(parts[part], f"{name}.{part}" if name else part)
-    elif isinstance(value, dict) and "list" in value:
-        (_, text), *rest = _flat(value["list"], name)
-        yield name, f"list {text}"
-        yield from rest
-    elif isinstance(value, dict):  # a range, a slice, a dtype
-        ((tag, part),) = value.items()
-        text = ":".join(map(str, part)) if isinstance(part, list) else str(part)
-        yield name, f"slice {text}" if tag == "slice" else text
-    elif isinstance(value, list):
-        texts = [list(_flat(part, f"{name}.{at}")) for at, part in enumerate(value)]
-        if all(len(each) == 1 for each in texts):  # numbers, or the ranges of axes
-            yield name, f"[{', '.join(each[0][1] for each in texts)}]"
-        else:
-            yield name, str(len(value))
-            for each in texts:
-                yield from each
+def _flat(value: Any, name: str, levels: int) -> Iterator[tuple[str, str]]:
+    """Yield the parts of a description, some levels deep, as a dotted name and a text or digest."""
+    if levels and isinstance(value, list) and any(isinstance(part, dict) for part in value):
+        value = {"class": len(value), **{str(at): part for at, part in enumerate(value)}}
+    if levels and isinstance(value, dict) and "class" in value:
+        for part, inner in value.items():
+            full = name if part == "class" else f"{name}.{part}".removeprefix(".")
+            yield from _flat(inner, full, levels - 1)
     else:
-        yield name, str(value)
+        text = str(value)
+        yield name or "kind", text if len(text) <= _LONGEST else digest(text)
 
 
 class _Digests(Encoder):
@@ -187,8 +161,10 @@ class _Digests(Encoder):
 
         Text is quoted, so that "1" differs from 1, and from a digest or a name.
         """
-        if type(value) is str:
-            return json.dumps(value)
+        if type(value) in (str, bytes):
+            return repr(value)
+        if type(value) is range:
+            return f"{value.start}:{value.stop}:{value.step}"
         if not isinstance(value, list | dict):
             return super().encode(value, place)
         if id(value) in self._containers:
@@ -199,15 +175,15 @@ class _Digests(Encoder):
         return encoded
 
     def class_name(self, kind: type) -> str:
-        """Return the name of a class as words: ``"block_shuffle"``."""
-        return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower()
+        """Return the name of a class without its module, which may change."""
+        return kind.__name__
 
     def _dict(self, value: dict[Any, Any], place: str) -> Any:
-        named = {
-            name if type(name) is str else f"{type(name).__name__} {name}": part
-            for name, part in value.items()
-        }
-        return super()._dict(named, place)
+        def quoted(name: Any) -> str:  # if it may be taken for the tag of a class, or as dotted
+            plain = type(name) is str and name.isidentifier() and name != "class"
+            return name if plain else repr(name)
+
+        return self.named("dict", {quoted(name): part for name, part in value.items()}, place)
 
     def leaf(self, value: Any, place: str) -> Any:
         """Return the import path of a function, or digests of its code and the values it uses."""
@@ -222,18 +198,17 @@ class _Digests(Encoder):
         if isinstance(value, MethodType):
             parts = {"self": value.__self__, "function": value.__func__}
             return self.named(value.__func__.__qualname__, parts, place)
-        if isinstance(value, dict):
-            return self._dict(value, place)
         if isinstance(value, set | frozenset):
             return sorted(str(self.encode(part, place)) for part in value)
         kind = f"{module_of(type(value))}:{type(value).__qualname__}"
+        if isinstance(value, _CHANGING):
+            return f"{kind} {getattr(value, '__name__', '')}".rstrip()
         if is_frozen(type(value)):
-            return self.named(kind, fields_of(value) | self._members(type(value)), place)
-        if isinstance(value, ModuleType | Logger):  # their attributes change as a program runs
-            return f"{kind}:{getattr(value, '__name__', None) or value.name}"
+            own_class = {"own class": type(value)} if self._exact else {}
+            return self.named(kind, fields_of(value) | own_class, place)
         if id(value) in self._visited:
             return self._visited[id(value)][1]
-        if place.count(".") > 20:
+        if not self._exact and place.count(".") > 20:
             return kind
         outermost = not self._visited
         self._visited[id(value)] = value, kind  # for references to itself
@@ -254,33 +229,30 @@ class _Digests(Encoder):
             kinds = (object,) if self._exact else _CONSTANTS
             context = self.encode(_context(value, kinds), f"{place}.around")
             return digest(*_bytes_of(value.__code__), json.dumps(context, sort_keys=True))
-        if self._exact and isinstance(value, type):
-            name = f"{module_of(value)}:{value.__qualname__}"
-            members = self._members(value)
-            return self.named(name, members, place) if members else name
-        if not (self._exact and hasattr(value, "__wrapped__")):
+        if isinstance(value, type):
+            members = self._members(value) if self._exact else {}
+            return self.named(f"{module_of(value)}:{value.__qualname__}", members, place)
+        wrapped = getattr(value, "__wrapped__", None) if self._exact else None
+        if wrapped is None:
             with suppress(ValueError):
                 return import_path(value)
-        attributes: dict[str, Any] = {}
-        if self._exact:
-            with suppress(Exception):  # locks can't be pickled, some layers have no configuration
-                attributes = _content_of(value)
-        attributes = attributes or getattr(value, "__dict__", {}) | self._members(type(value))
-        if attributes:
-            return self.named(kind, attributes, place)
-        text = repr(value)  # for bytes, dates, paths
-        return kind if " at 0x" in text else text
+        try:
+            state = _state(value)
+        except Exception as error:  # locks can't be pickled, some layers have no configuration
+            if self._exact and not hasattr(type(value), "__get__"):
+                raise ArgumentError(
+                    "`cache` must be able to tell whether what a function reads has changed; it "
+                    f"can't of a {kind} (`{place}`). Pass numbers, text or arrays, or open it "
+                    "inside of the function."
+                ) from error
+            state = function_of(value) or getattr(value, "__dict__", None)
+        return self.named(kind, {"type": type(value), "state": state, "wrapped": wrapped}, place)
 
     def _members(self, kind: type) -> dict[str, Any]:
         """Return the constants and functions of a class that matter, also those of its bases."""
         members: dict[str, Any] = {}
         for base in reversed(kind.__mro__):
-            functions = [each for each in map(function_of, vars(base).values()) if each]
-            if (
-                not self._exact
-                or base.__module__ == "builtins"
-                or (functions and all(map(is_installed, functions)))
-            ):
+            if is_installed(base):
                 continue
             for name, member in vars(base).items():
                 function = function_of(member)
@@ -294,40 +266,25 @@ class _Digests(Encoder):
         return members
 
 
-def _content_of(value: Any) -> dict[str, Any]:
-    """Return what identifies an object of a library, empty if its attributes do.
-
-    That is the function of a tf.function, the configuration and weights of a Keras layer, or what
-    pickle would store. The state of a random generator does not count.
-    """
-    if isinstance(value, bytes | np.random.Generator | np.random.RandomState):
-        return {}
-    h5py = sys.modules.get("h5py")
-    if h5py is not None and isinstance(value, h5py.HLObject):  # its numbers differ between runs
-        return {"file": value.file.filename, "name": value.name} if value else {"closed": True}
-    if hasattr(value, "python_function"):
-        return {"function": value.python_function}
-    if hasattr(value, "get_config") and hasattr(value, "get_weights"):
-        return {"config": value.get_config(), "weights": value.get_weights()}
-    pandas = sys.modules.get("pandas")
-    if pandas is not None and isinstance(value, pandas.DataFrame | pandas.Series | pandas.Index):
-        table = pandas.DataFrame(value)
-        names = [f"{name} {dtype}" for name, dtype in table.dtypes.items()]
-        return {"columns": names, "rows": pandas.util.hash_pandas_object(table).to_numpy()}
+def _state(value: Any) -> Any:
+    """Return what pickle would store of an object, which includes its class."""
+    if hasattr(value, "python_function"):  # a tf.function
+        return value.python_function
+    if hasattr(value, "get_config") and hasattr(value, "_flatten_layers"):  # a layer of Keras
+        layers: Any = value._flatten_layers()
+        kinds: Any = [(type(layer), getattr(layer, "get_vocabulary", list)()) for layer in layers]
+        return value.get_config(), value.get_weights(), kinds
+    if hasattr(value, "detach"):  # a tensor of torch, whose pickle differs between processes
+        return type(value), np.asarray(value.detach())
+    reduce = copyreg.dispatch_table.get(type(value))
+    reduced: Any = value.__reduce_ex__(2) if reduce is None else reduce(value)
+    if isinstance(reduced, str):
+        return reduced
+    numbers = None  # of an array in a file, the pickle may be its path
     if hasattr(value, "__array__"):
-        with suppress(Exception):  # what lies beside the numbers differs between runs, as in torch
-            numbers = value.detach() if hasattr(value, "detach") else value
-            return {"type": type(value), "numbers": np.asarray(numbers)}
-    elif getattr(value, "__dict__", None):
-        return {}
-    reduced = value.__reduce_ex__(2)
-    if not isinstance(reduced, tuple):
-        return {}
-    made, arguments, state, elements, pairs = (*reduced, None, None, None)[:5]
-    return {
-        "type": type(value), "made": made, "arguments": arguments, "state": state,
-        "elements": list(elements or ()), "pairs": list(pairs or ()),
-    }  # fmt: skip
+        with suppress(Exception):
+            numbers = np.asarray(value)
+    return [*(list(part) if isinstance(part, Iterator) else part for part in reduced), numbers]
 
 
 def _array(array: np.ndarray[Any, Any] | np.generic) -> str:
@@ -335,8 +292,8 @@ def _array(array: np.ndarray[Any, Any] | np.generic) -> str:
         kind, shape, text = encode_array(array)
         if isinstance(array, np.ma.MaskedArray):
             text += _array(np.ma.getmaskarray(array))
-    except UnsupportedDtypeError:  # objects and dates, by their repr
-        kind, shape, text = str(array.dtype), list(array.shape), repr(array)
+    except UnsupportedDtypeError:  # objects and dates
+        kind, shape, text = str(array.dtype), list(array.shape), repr(array.tolist())
     return digest(kind, str(shape), text)
 
 
@@ -350,10 +307,11 @@ def _context(function: FunctionType, kinds: tuple[type, ...]) -> list[Any]:
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         with suppress(ValueError):  # a variable not assigned yet
             cells[name] = cell.cell_contents
+    unread = os.environ, sys.stdout, sys.stderr
     used = {
         name: value
         for name, value in globals_of(function)
-        if isinstance(value, kinds) and value is not os.environ
+        if isinstance(value, kinds) and not any(value is each for each in unread)
     }
     return [cells, function.__defaults__, function.__kwdefaults__, used]
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dis
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from functools import partial, partialmethod
+from functools import cache, partial, partialmethod
 from inspect import getattr_static
 from itertools import chain, pairwise
 from types import CodeType, FunctionType, MethodType, ModuleType
@@ -25,13 +26,24 @@ def function_of(member: Any) -> FunctionType | None:
     return member if isinstance(member, FunctionType) else None
 
 
-def is_installed(function: FunctionType) -> bool:
-    """Return whether a function is from a library, and so identified by its name."""
+def is_installed(value: Any) -> bool:
+    """Return whether a function or class is from a library, and so identified by its name."""
+    if isinstance(value, type) and value.__module__ in sys.builtin_module_names:
+        return True
+    # What a library's decorator makes of a function has the module of the function.
+    is_own_code = isinstance(value, FunctionType) and not is_library(value.__code__.co_filename)
+    return not is_own_code and is_library(
+        getattr(sys.modules.get(value.__module__), "__file__", None) or ""
+    )
+
+
+@cache
+def is_library(file: str) -> bool:
+    """Return whether a file with code is part of an installed library, or of Python."""
     from sysconfig import get_paths  # not for `import oocdata`
 
     paths = get_paths()
-    libraries = tuple(paths[name] for name in ("stdlib", "purelib", "platlib"))
-    return function.__code__.co_filename.startswith(libraries)
+    return file.startswith(tuple(paths[name] for name in ("stdlib", "purelib", "platlib")))
 
 
 def module_of(value: Any) -> str:
@@ -46,8 +58,11 @@ def module_of(value: Any) -> str:
 def globals_of(function: FunctionType) -> Iterator[tuple[str, Any]]:
     """Yield the globals that a function reads, and attributes of them (``module.function``).
 
-    A list to which the code only appends, such as a log, has no influence on what it returns.
+    A list to which the code only appends, such as a log, has no influence on what it returns; nor
+    should the globals of a library, which a decorator from there reads.
     """
+    if is_library(function.__code__.co_filename):
+        return
     for code in codes(function.__code__):
         name, value = "", None
         for instruction, following in pairwise(dis.get_instructions(code)):

@@ -1,22 +1,20 @@
 """Save the parts of a split in a small JSON file, with a fingerprint of the dataset.
 
-``{"kind": "split", "format": …, "of": fingerprint, "digest": …, "parts": …}``. Parts are written
-like descriptions, ranges as three numbers, selected rows as differences. But a source or function
-is a number, its position among those of the dataset that was split. So loading a file opens and
-imports nothing, and the data may have moved. The digest is that of the parts, which refer to each
-other: of a file that was edited, elements of a zip might go together with others.
+Parts are written like descriptions, but a source or function is its number among those of the
+dataset. So loading opens and imports nothing, and the data may have moved. The parts have a digest:
+in a file that was edited, elements of a zip might go together with others.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 
 from oocdata.datasets.dataset import Dataset
+from oocdata.describe.content import digest
 from oocdata.describe.decoding import Decoder
 from oocdata.describe.encoding import Encoder
 from oocdata.describe.fingerprints import dataset_fingerprint, differences
@@ -28,27 +26,24 @@ from oocdata.errors import (
     RestoreError,
     SourceError,
 )
-from oocdata.index import as_flag, as_path
+from oocdata.index import as_path
 
-FORMAT = 3
+FORMAT = 4
 """Version of the form of the file."""
 
 
-def save_split(
-    path: str | os.PathLike[str], dataset: Dataset, parts: Any, *, overwrite: bool = False
-) -> None:
+def save_split(path: str | os.PathLike[str], dataset: Dataset, parts: Any) -> None:
     """Write which elements the parts of a dataset have to a small JSON file.
 
     Parameters
     ----------
     path : path
+        Of a file that does not exist yet.
     dataset : Dataset
         The dataset that was split; `load_split` needs the same.
     parts : tuple, list or dict of Dataset
         Made from `dataset` by `Dataset.split`, `Dataset.split_at`, `Dataset.folds` or selections;
         may be nested.
-    overwrite : bool
-        Whether to replace an existing file.
 
     Raises
     ------
@@ -71,14 +66,12 @@ def save_split(
     place = os.path.abspath(as_path("path", path))
     _check_dataset(dataset)
     _check_datasets(parts)
-    described = _Numbered(_leaves(dataset)).encode(parts, "parts")
+    described = _OfDataset(dataset).encode(parts, "parts")
     of = json.loads(dataset_fingerprint(dataset))
-    node = {"kind": "split", "format": FORMAT, "of": of, "digest": _digest(described)}
+    node = {"kind": "split", "format": FORMAT, "of": of, "digest": digest(json.dumps(described))}
     text = json.dumps({**node, "parts": described})
-    if not as_flag("overwrite", overwrite) and os.path.lexists(place):
-        raise ArgumentError(
-            f"`path` must not be there yet; {place!r} is. Pass overwrite=True to write over it."
-        )
+    if os.path.lexists(place):
+        raise ArgumentError(f"`path` must not be there yet; {place!r} is. Delete it to save anew.")
     try:
         with atomic_file(place) as file:
             file.write(text.encode("ascii"))
@@ -130,7 +123,7 @@ def load_split(path: str | os.PathLike[str], dataset: Dataset) -> Any:
         if content["kind"] != "split" or content["format"] != FORMAT:
             raise ValueError(f"it has format {content['format']!r}")
         saved, parts = {**content["of"]}, content["parts"]
-        if content["digest"] != _digest(parts):
+        if content["digest"] != digest(json.dumps(parts)):
             raise ValueError("its parts were changed")
     except FileNotFoundError as error:
         raise MissingFileError("No such file.", path=place) from error
@@ -151,10 +144,6 @@ def load_split(path: str | os.PathLike[str], dataset: Dataset) -> Any:
     return Decoder((), _leaves(dataset)).decode(parts, "parts")
 
 
-def _digest(parts: Any) -> str:
-    return blake2b(json.dumps(parts).encode(), digest_size=16).hexdigest()
-
-
 def _check_dataset(dataset: Any) -> None:
     if not isinstance(dataset, Dataset):
         raise ArgumentError(f"`dataset` must be what was split; got {dataset!r}.")
@@ -171,33 +160,29 @@ def _check_datasets(parts: Any) -> None:
         )
 
 
-def _leaves(dataset: Dataset) -> list[Any]:
-    """Return the sources and functions of a dataset, in the order in which they appear.
+class _OfDataset(Encoder):
+    """Encoder of sources and functions as their numbers among those of the dataset that is split.
 
-    Repeats are kept: the same data may be opened once at one time, and twice at another.
+    Repeats are numbered too: data may be opened once when saved, and twice when loaded.
     """
-    leaves: list[Any] = []
-    _Numbered(leaves, grows=True).encode(dataset, "dataset")
-    return leaves
 
-
-class _Numbered(Encoder):
-    """Encoder of sources and functions as positions in a list; `grows` appends them to it."""
-
-    def __init__(self, known: list[Any], *, grows: bool = False) -> None:
+    def __init__(self, dataset: Dataset) -> None:
         super().__init__()
-        self._known, self._grows = known, grows
+        self._known = _leaves(dataset)
 
     def leaf(self, value: Any, place: str) -> Any:
-        """Return an array as JSON, and any other leaf as its number."""
-        if isinstance(value, np.ndarray | np.generic):
-            return super().leaf(value, place)
-        if self._grows:
-            self._known.append(value)
         for number, leaf in enumerate(self._known):
             if leaf is value:
                 return {"beside": number}
+        if isinstance(value, np.ndarray | np.generic):
+            return super().leaf(value, place)
         raise ArgumentError(
             f"`parts` must be made of `dataset`; `{place}` is not in it. Split the dataset that is "
             "saved, not one opened anew."
         )
+
+
+def _leaves(dataset: Dataset) -> list[Any]:
+    leaves: list[Any] = []
+    Encoder(leaves).encode(dataset, "dataset")
+    return leaves

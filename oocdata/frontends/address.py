@@ -10,16 +10,10 @@ _SECONDS_TO_ANSWER = 5
 
 
 def split_address(service: str) -> tuple[str, int]:
-    """Return host and port of ``"HOST:PORT"``; raise ArgumentError if it is malformed.
-
-    Examples
-    --------
-    >>> split_address("localhost:5050"), split_address("grpc://[::1]:5050")
-    (('localhost', 5050), ('::1', 5050))
-    """
+    """Return host and port of ``"HOST:PORT"``; raise ArgumentError if it is malformed."""
     if isinstance(service, str):
-        host, colon, port = service.removeprefix("grpc://").rpartition(":")
-        if host and colon and port.isdecimal() and 0 < int(port) < 2**16 and "/" not in host:
+        host, _, port = service.rpartition(":")
+        if host and port.isdecimal() and 0 < int(port) < 2**16 and "/" not in host:
             return host.removeprefix("[").removesuffix("]"), int(port)
     raise ArgumentError(
         f"`service` must be the address of a dispatcher, 'HOST:PORT'; got {service!r}."
@@ -27,7 +21,7 @@ def split_address(service: str) -> tuple[str, int]:
 
 
 def dispatcher_address(service: str) -> str:
-    """Return the address of a dispatcher in TensorFlow's form; raise ServiceError if none answers.
+    """Return the ``"HOST:PORT"`` of a dispatcher; raise ServiceError if none answers.
 
     TensorFlow would wait an hour for a dispatcher that is not there.
     """
@@ -39,4 +33,4 @@ def dispatcher_address(service: str) -> str:
             f"`service` must be a dispatcher that answers; {service!r} does not: {error}. Start "
             f"one: oocdata dispatcher --port {port}."
         ) from error
-    return f"grpc://[{host}]:{port}" if ":" in host else f"grpc://{host}:{port}"
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

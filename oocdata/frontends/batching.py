@@ -23,13 +23,7 @@ if TYPE_CHECKING:
 
 
 def tensor_dtype(dtype: np.dtype[Any]) -> str:
-    """Return TensorFlow's name of a dtype.
-
-    Examples
-    --------
-    >>> tensor_dtype(np.dtype("f4")), tensor_dtype(np.dtype("S8"))
-    ('float32', 'string')
-    """
+    """Return TensorFlow's name of a dtype."""
     return "string" if dtype.kind in "SUO" else dtype.name
 
 
@@ -52,13 +46,6 @@ def stack_batches(batches: Sequence[Batch], loader: Loader | Stream) -> list[NDA
 
     Each leaf is an array of shape (steps, batch, …); sparse, ragged and padded leaves are several
     arrays each, see `composed_arrays`.
-
-    Examples
-    --------
-    >>> import oocdata as ooc
-    >>> loader = ooc.open(np.arange(10)).batches(4)
-    >>> stack_batches([np.arange(4), np.arange(4, 8)], loader)[0].tolist()
-    [[0, 1, 2, 3], [4, 5, 6, 7]]
     """
     size, spec = loader.batch_size // loader.num_shards, loader.dataset.spec
     return without_aliases(
@@ -72,15 +59,7 @@ def without_aliases(arrays: Iterable[NDArray[Any]]) -> list[NDArray[Any]]:
     """Return the arrays, copying each that shares memory with an earlier one.
 
     A mapped function may return one array twice, as ``lambda x: (x, x)`` does. But TensorFlow
-    computes in place in the memory of a tensor with a single reference, and does not know that a
-    second tensor shares it.
-
-    Examples
-    --------
-    >>> x = np.arange(3)
-    >>> first, second, third = without_aliases([x, x, np.ones(2)])
-    >>> first is x, np.shares_memory(first, second)
-    (True, False)
+    computes in place in the memory of a tensor with a single reference.
     """
     distinct: list[NDArray[Any]] = []
     for array in arrays:
@@ -100,14 +79,7 @@ def _leaf_arrays(batches: Sequence[Any], size: int, spec: ArraySpec) -> list[NDA
 
 
 def composed_specs(spec: ArraySpec, length: int | None) -> list[ArraySpec]:
-    """Return the arrays that represent a leaf of a batch of `length` elements.
-
-    Examples
-    --------
-    >>> rows = ArraySpec((None, 3), np.dtype("f4"), "ragged")
-    >>> [str(spec) for spec in composed_specs(rows, 32)]
-    ['(None, 3) float32', '(33,) int64']
-    """
+    """Return the specs of the arrays that represent a leaf of a batch of `length` elements."""
     int64 = np.dtype(np.int64)
     if spec.form == "sparse":
         return [ArraySpec((None, 2), int64), ArraySpec((None,), spec.dtype), ArraySpec((2,), int64)]
@@ -126,15 +98,6 @@ def composed_arrays(
 
     The arrays are those of `composed_specs`: arrays of varying length, shape (steps, longest, …),
     and one of fixed length.
-
-    Examples
-    --------
-    >>> from oocdata.datasets.sparse import SparseBatch
-    >>> batch = SparseBatch(np.array([[0, 2], [1, 0]]), np.array([5, 7]), (2, 3))
-    >>> spec = ArraySpec((3,), np.dtype("i8"), "sparse")
-    >>> indices, values, counts = composed_arrays([batch], 2, spec)
-    >>> values[0, :2].tolist(), counts.tolist()
-    ([5, 7], [[2, 2]])
     """
     *long_specs, fixed_spec = composed_specs(spec, size)
     parts = [_parts(batch) for batch in batches]

@@ -1,11 +1,10 @@
 """Track which steps of each epoch were delivered to a trainer, and which to request again.
 
-tf.data service delivers each element at most once: batches held by a worker that ends are lost, and
-the trainer waits until a worker is started at the same address. Here every batch carries its step,
-so an epoch is complete when all steps have arrived, whatever the workers report. If a worker has
-reported the end of its data and nothing has arrived for a while, the missing steps are lost, and
-are requested again, from the workers that are alive. Late answers to the first request are ignored,
-so nothing is delivered twice.
+tf.data service delivers each element at most once: batches held by a worker that ends are lost.
+Here every batch carries its step, so an epoch is complete when all steps have arrived. If a worker
+has reported the end of its data and nothing has arrived for a while, the missing steps are lost,
+and are requested again, from the workers that are alive. Late answers to the first request are
+ignored, so nothing is delivered twice.
 """
 
 from __future__ import annotations
@@ -49,18 +48,6 @@ class Delivery:
     A worker is dealt at most `part_steps` neighbouring steps of an epoch at a time, and step
     `alone`, whose batch is short, by itself. Each `Pass` ends with an epoch. If `shared`, other
     trainers receive batches of the same epochs, so missing steps are unknown.
-
-    Examples
-    --------
-    >>> begin = lambda: Pass(first=0, length=4, steps=4, together=1)
-    >>> delivery = Delivery(4, 3, begin, shared=False)
-    >>> begun = delivery.begin()
-    >>> delivery.missing(begun, epoch=0, attempt=0).tolist()
-    [[0, 3], [3, 4]]
-    >>> for step in (3, 0, 1):
-    ...     goes_on = delivery.arrived(begun, epoch=0, step=step)
-    >>> delivery.missing(begun, epoch=0, attempt=1).tolist()
-    [[2, 3]]
     """
 
     steps: int
@@ -122,11 +109,6 @@ def parts_of(steps: Ints, most: int, alone: int = -1) -> Ints:
 
     A part ends at a multiple of `most`, so it has at most as many steps. The step `alone`, the last
     of an epoch, is a part by itself.
-
-    Examples
-    --------
-    >>> parts_of(np.array([1, 2, 3, 4, 7]), 3).tolist()
-    [[1, 3], [3, 5], [7, 8]]
     """
     begins = (np.diff(steps, prepend=-2) != 1) | (steps % most == 0) | (steps == alone)
     firsts = np.flatnonzero(begins)

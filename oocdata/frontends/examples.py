@@ -29,38 +29,23 @@ _DTYPES = tf.int64, tf.float32, tf.string
 
 @dataclass(frozen=True)
 class Feature:
-    """A feature to parse.
+    """A feature to parse, with its name in an element and its key in a record.
 
-    Attributes
-    ----------
-    name, key : str
-        Its name in an element, and in a record.
-    shape : tuple of int
-        Shape; of a feature of unequal length, of one position.
-    dtype : str
-        int64, float32 or string.
-    default : scalar, list or None
-        Default of a feature of fixed length; padding of one of unequal length.
-    form : str
-        "fixed" or "ragged"; "padded" or "mask" for ragged rows as an array, or their mask.
-    length : int
-        Length to pad to.
-    cut : bool
-        Whether longer rows are truncated.
+    `form` is "fixed" or "ragged", or "padded" or "mask" for ragged rows as an array, or their mask.
     """
 
     name: str
     key: str
-    shape: tuple[int, ...]
-    dtype: str
-    default: Any
+    shape: tuple[int, ...]  #: of ragged rows, the shape of one position
+    dtype: str  #: int64, float32 or string
+    default: Any  #: padding of ragged rows; may be None
     form: str
-    length: int = 0
-    cut: bool = False
+    length: int = 0  #: to pad to
+    cut: bool = False  #: whether longer rows are truncated
 
     @property
     def spec(self) -> ArraySpec:
-        """Spec in an element."""
+        """The feature's array in an element."""
         dtype = np.dtype(tf.as_dtype(self.dtype).as_numpy_dtype)
         if self.form == "ragged":
             return ArraySpec((None, *self.shape), dtype, "ragged")

@@ -38,9 +38,8 @@ class Feed:
     """The reads of one dataset: pass after pass over its loader's steps.
 
     TensorFlow keeps the position of each iterator as an int64 array of shape (4,): the first step
-    of the pass, its length, the steps of a run, and a key. The tensor aliases the array, so the
-    array lives as long as the iterator; when it goes, reading ahead ends. A position is valid for
-    one fingerprint. The reader's runs are arrays; see `stack_batches`.
+    of the pass, its length, the steps of a run, and a key. The tensor aliases the array, so when
+    the iterator goes, the array goes, and reading ahead ends.
     """
 
     def __init__(

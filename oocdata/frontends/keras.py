@@ -57,15 +57,7 @@ class _OrderedBatches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has
         self._begun = self._begins = self._in_epoch = True
 
     def __getitem__(self, step: int) -> Batch:
-        """Return the batch of a step of the current epoch.
-
-        Raises
-        ------
-        oocdata.errors.ArgumentError
-            If ``fit`` shuffles the steps of a loader.
-        oocdata.errors.EmptyError
-            If generators end before the steps of an epoch.
-        """
+        """Return the batch of a step of the current epoch."""
         try:
             with self._lock:
                 batch = self._batch(step)
@@ -90,13 +82,6 @@ class Batches(_OrderedBatches):
     with ``steps_per_epoch`` it continues in the middle of an epoch. So the next epoch of the loader
     begins when Keras requests the first step within an epoch of its own, however many steps of the
     epoch before it has requested. The exception is an epoch that it began to build a model.
-
-    Examples
-    --------
-    >>> import numpy as np, oocdata as ooc
-    >>> batches = ooc.open(np.arange(10)).batches(4).to_keras()
-    >>> len(batches), batches[2]
-    (3, array([8, 9]))
     """
 
     def __init__(self, loader: Loader) -> None:
@@ -148,14 +133,6 @@ class StreamBatches(_OrderedBatches):
     Batches that Keras looks at before it trains are returned again when it does. With
     ``steps_per_epoch``, the generators go on in the next epoch of Keras, until they have made as
     many batches as there are steps here.
-
-    Examples
-    --------
-    >>> import oocdata as ooc
-    >>> stream = ooc.generate(lambda: iter(range(6)), workers=0).batches(2)
-    >>> batches = stream.to_keras(steps=2)
-    >>> len(batches), batches[0], batches[0]
-    (2, array([0, 1]), array([0, 1]))
     """
 
     def __init__(self, stream: Stream, steps: int | None) -> None:

@@ -1,17 +1,14 @@
 """Make ``fit`` raise the original exception instead of TensorFlow's rendering of it.
 
-TensorFlow converts an exception of a Python function to a status, a code and a text, and raises a
-`tf.errors.UnknownError` made from it to the consumer of the batch; the type is lost. Here the
-exception is kept under a token, random for the process, which is put into the text. An error whose
-text holds the token of a kept exception stands for that exception; all other errors, even with the
-same text, are TensorFlow's own.
+TensorFlow converts an exception of a Python function to a text, and raises a
+`tf.errors.UnknownError` with it. Here the exception is kept under a token, random for the process,
+which is put into the text. An error whose text holds the token of a kept exception stands for that
+exception; all other errors are TensorFlow's own.
 
-Between the status and the user's ``except``, in ``fit`` and in the user's graphs, only code of
-TensorFlow runs. It calls the constructor of its public error class, so that is where the kept
-exception is substituted, until the dataset that failed is gone. In a process in which no read
-fails, TensorFlow is not modified. (If a TensorFlow made its errors in another way, users would get
-its error, whose text has type, message, file, dataset and rows; a test of the whole path detects
-this.)
+Between the text and the user's ``except`` only code of TensorFlow runs. So the exception is
+substituted in the constructor of its public error class, until the dataset that failed is gone; if
+no read fails, TensorFlow is not modified. (A TensorFlow that made its errors in another way would
+raise its own, whose text has type, message, file, dataset and rows.)
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Save and restore all state of a Keras model in training, in one file that is written atomically.
 
-A save is an ``.npz`` file, readable with NumPy, with a checksum for each array. It is written under
-a temporary name, synced to disk and renamed: whenever the process is killed, every file with the
-name of a save is complete. The last two saves are kept.
+A save is an ``.npz`` file, with a checksum for each array. Whenever the process is killed, every
+file with the name of a save is complete. The last two saves are kept.
 """
 
 from __future__ import annotations
@@ -58,18 +57,7 @@ def saves_in(folder: Path) -> list[Path]:
 
 
 def write_save(folder: Path, save: Save) -> Path:
-    """Write a save atomically; then delete all but the last two.
-
-    Raises OSError if it can't be written; earlier saves are then unchanged.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as name:
-    ...     path = write_save(Path(name), Save(0, 7, "{}", {"model": [("kernel", np.arange(3))]}))
-    ...     path.name, read_save(path).step
-    ('save-000000-000000007.npz', 7)
-    """
+    """Write a save atomically, or raise OSError; then delete all but the last two."""
     about: dict[str, Any] = {
         "format": _FORMAT, "epoch": save.epoch, "step": save.step,
         "fingerprint": save.fingerprint, "values": {},

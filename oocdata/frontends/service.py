@@ -2,11 +2,9 @@
 
 The cluster receives a graph of a few kilobytes: a description (JSON), an epoch, and parts of its
 steps, which tf.data service deals out to the workers (dynamic sharding). Each worker reads its
-parts run by run, in its own process (`oocdata.frontends.serving`). So a batch is the same as from
-`Loader.batch`, wherever it is read; only the order of batches depends on the speed of the workers.
-
-Each epoch is a job of its own, so that its number can be passed to the workers, and no batch of the
-next epoch comes before it is complete; see `oocdata.frontends.delivery`.
+parts run by run (`oocdata.frontends.serving`). Each epoch is a job of its own, so that its number
+can be passed to the workers, and no batch of the next epoch comes before it is complete; see
+`oocdata.frontends.delivery`.
 """
 
 from __future__ import annotations
@@ -84,10 +82,7 @@ def to_service(
     parallel: int,
     prefetch: int,
 ) -> tf.data.Dataset:
-    """Return a ``tf.data.Dataset`` of a loader's batches that a cluster reads.
-
-    See `oocdata.Loader.to_tf`.
-    """
+    """Return a dataset of a loader's batches that a cluster reads; see `oocdata.Loader.to_tf`."""
     address = dispatcher_address(service)
     if job_name is not None and not (isinstance(job_name, str) and job_name):
         raise ArgumentError(f"`job_name` must be a name, or None; got {job_name!r}.")
@@ -210,7 +205,7 @@ def _read_by(address: str, dataset: tf.data.Dataset, job: Any) -> tf.data.Datase
     variant = tf.raw_ops.DataServiceDatasetV4(
         dataset_id=number,
         processing_mode=_DYNAMIC,
-        address=address.removeprefix("grpc://"),
+        address=address,
         protocol="grpc",
         job_name=job,
         consumer_index=-1,

@@ -1,14 +1,12 @@
 """Read batches in a worker of a cluster, for the graphs that trainers send.
 
-A graph comes from a trainer, over the network. It holds a description (JSON), an epoch and a run of
-steps. The loader is made from the description in the worker, with files as the worker sees them,
-and with functions from the modules that the worker was started with.
+A graph holds a description (JSON), an epoch and a run of steps. The worker makes the loader of the
+description, with files as it sees them, and functions from the modules that it was started with.
 
 TensorFlow names Python functions by a counter, so a graph that calls one means nothing to another
 process. Here a function has a fixed name, which each worker registers for its own function. The op
-that calls it is public (`tf.raw_ops.PyFuncStateless`, which tf.data may call for several elements
-at a time); the table of names is private. Only this module uses the table, and it checks it first:
-a TensorFlow that stores its functions differently raises a clear error.
+that calls it is public (`tf.raw_ops.PyFuncStateless`), the table of names private: only this module
+uses it, and checks it first.
 """
 
 from __future__ import annotations
@@ -93,9 +91,9 @@ def _tick(number: Any) -> list[Ints]:
 def register(name: str, function: Callable[..., Any]) -> None:
     """Register a function of this process under a name, replacing an earlier one.
 
-    The name begins with ``"oocdata."`` to differ from TensorFlow's. The function is called in any
-    thread, with the tensors as arrays (a string as `bytes`), and returns a list of arrays. Raises
-    MissingDependencyError if this TensorFlow stores its functions differently.
+    The function is called in any thread, with the tensors as arrays (a string as `bytes`), and
+    returns a list of arrays. Raises MissingDependencyError if this TensorFlow stores its functions
+    differently.
     """
     try:
         from tensorflow.python.ops import script_ops

@@ -1,19 +1,16 @@
 """Make a ``tf.data.Dataset`` that reads one run of steps at a time and divides it into batches.
 
-A run is read by a `tf.numpy_function`, the lightest of TensorFlow's Python functions: it passes on
-the memory of an array without a copy if the array is 64-byte aligned, as a loader's batches are.
-TensorFlow never frees a Python function, nor what it closes over. So the whole process has one
-function, which identifies a loader by a number; the number is dropped with its dataset.
+A `tf.numpy_function` passes on the memory of an array without a copy if the array is 64-byte
+aligned, as a loader's batches are. TensorFlow never frees a Python function, nor what it closes
+over. So the whole process has one, which identifies a loader by a number.
 
 A call into Python costs more than reading a small batch. So one call reads a run of steps (see
-`oocdata.runs`), and TensorFlow divides it into batches, again without a copy: a slice of a tensor
-that begins at an aligned address is a view. The following runs are read meanwhile
-(`oocdata.reading.ahead`), so the pipeline needs no parallel map and no prefetch.
+`oocdata.runs`), and TensorFlow divides it into batches, without a copy. The following runs are read
+meanwhile (`oocdata.reading.ahead`), so the pipeline needs no parallel map and no prefetch.
 
-TensorFlow prepares the functions of a dataset again for each pass over it, which takes as long as
-dozens of batches: the fewer and the simpler, the better. So decisions that could be made in the
-graph (whether the pass has begun or ended, whether a saved iterator belongs to this loader) are
-made in Python, and there are two functions, made for `tf.raw_ops` by `_graph_function`.
+TensorFlow prepares the functions of a dataset again for each pass, which takes as long as dozens of
+batches. So decisions that could be made in the graph are made in Python, and there are two
+functions, made for `tf.raw_ops` by `_graph_function`.
 """
 
 from __future__ import annotations
@@ -106,15 +103,7 @@ def to_tf(
 
 
 def passes(loader: Loader, start: tuple[int, int], epochs: int) -> Passes:
-    """Return the passes over a loader, of `epochs` epochs each; the first one begins at `start`.
-
-    Examples
-    --------
-    >>> import numpy as np, oocdata as ooc
-    >>> begin = passes(ooc.open(np.arange(50)).batches(10), (3, 4), epochs=2)
-    >>> [(pass_.first, pass_.length) for pass_ in (begin(), begin(), begin())]
-    [(19, 6), (25, 10), (35, 10)]
-    """
+    """Return the passes over a loader, of `epochs` epochs each; the first one begins at `start`."""
     epoch, step, epochs = checked_start(loader, start, epochs)
     first = epoch * len(loader) + step
 
@@ -145,25 +134,12 @@ def dataset_of_passes(
     prefetch: int,
     parsed: Loader | None = None,
 ) -> tf.data.Dataset:
-    """Return a ``tf.data.Dataset`` that reads the next pass each time it is iterated over.
+    """Return a dataset, of unknown cardinality, each of whose iterations reads the next pass.
 
-    Parameters
-    ----------
-    loader : Loader or Stream
-    begin : Passes
-        Called when the first element of a pass is requested, in any thread.
-    extra : dict of str
-        Values, besides the loader's fingerprint, that must be equal when an iterator is restored.
-    parallel, prefetch : int
-        As in `oocdata.Loader.to_tf`.
-    parsed : Loader, optional
-        Of the same records, parsed: this is done in the graph, a run at a time. (Batch by batch,
-        records of 1 KB in batches of 32 took 2.3 times the processor's time, of 100 KB 1.3 times.)
-
-    Returns
-    -------
-    tf.data.Dataset
-        Of unknown cardinality.
+    `begin` is called when the first element of a pass is requested, in any thread. `extra` has
+    values, besides the loader's fingerprint, that must be equal when an iterator is restored. The
+    loader `parsed`, of the same records, parses a run at a time in the graph (batch by batch,
+    records of 1 KB in batches of 32 took 2.3 times the processor's time).
     """
     text = fingerprint(loader, **extra)
     reader = Reader(
@@ -222,7 +198,7 @@ def dataset_of_passes(
 
 
 def _array_specs(loader: Loader | Stream) -> list[ArraySpec]:
-    """Return the specs of the arrays of a batch as `oocdata.frontends.batching` makes them."""
+    """Return the specs of the arrays that `stack_batches` makes, without the axis of steps."""
     length = next(leaves(loader.spec)).shape[0]
     return [part for leaf in leaves(loader.dataset.spec) for part in composed_specs(leaf, length)]
 
@@ -284,10 +260,9 @@ def with_cardinality(dataset: tf.data.Dataset, length: int) -> tf.data.Dataset:
 def without_autotuning(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """Return a dataset whose own iterators are not autotuned; datasets derived from it still are.
 
-    There is nothing to tune: no buffer, no parallel call. And TensorFlow (2.21) may fail to wake
-    its autotuning thread when an iterator is deleted. The deleting thread then waits, holding the
-    GIL, until the tuner's next round: as long as the pass took, up to a minute. This happened after
-    every third to sixth pass of 0.5 to 5 s, which then took 1.2 to 1.4 times as long.
+    There is nothing to tune. And TensorFlow (2.21) may fail to wake its autotuning thread when an
+    iterator is deleted: the deleting thread then waits, holding the GIL, as long as the pass took
+    (every third to sixth pass of 0.5 to 5 s took 1.2 to 1.4 times as long).
     """
     options = tf.data.Options()
     options.autotune.enabled = False
@@ -312,8 +287,7 @@ def _iterating_untuned(kind: Any) -> Any:
 def forget_after(dataset: tf.data.Dataset, forget: Callable[[int], object], number: int) -> None:
     """Call ``forget(number)`` once the dataset is gone, or the function in whose graph it was made.
 
-    Inside a ``tf.function``, a dataset object only names a node of the graph, and is gone once the
-    function is traced.
+    (There, the dataset object is gone once the function is traced.)
     """
     owner: Any = dataset
     if not tf.executing_eagerly():
@@ -326,9 +300,8 @@ def forget_after(dataset: tf.data.Dataset, forget: Callable[[int], object], numb
 def _graph_function(function: Callable[..., Any], signature: Sequence[tf.TensorSpec]) -> Any:
     """Return the graph function of a dataset, for `tf.raw_ops`.
 
-    The attribute marks a function that runs on one device. TensorFlow places and optimises any
-    other function anew in each pass: passes over ten batches took 20 ms of the processor's time,
-    and take 9.
+    The attribute marks a function that runs on one device. TensorFlow places and optimises others
+    anew in each pass: passes over ten batches took 20 ms of the processor's time, and take 9.
     """
     graph = tf.function(
         function,
@@ -341,10 +314,7 @@ def _graph_function(function: Callable[..., Any], signature: Sequence[tf.TensorS
 
 @lru_cache(maxsize=64)
 def _read_function(dtypes: tuple[tf.DType, ...]) -> Any:
-    """Return the function of a scan that reads a run into arrays of these dtypes.
-
-    There is one for each combination of dtypes, because TensorFlow never frees a Python function.
-    """
+    """Return the function of a scan that reads a run into arrays of these dtypes; kept for ever."""
     number, text = tf.TensorSpec((), tf.int64), tf.TensorSpec((), tf.string)
     position = tf.TensorSpec(_POSITION_SHAPE, tf.int64)
 

@@ -73,7 +73,7 @@ def work(
     until = time.monotonic() + patience
     while True:  # the dispatcher may still be starting
         try:
-            address = dispatcher_address(dispatcher).removeprefix("grpc://")
+            address = dispatcher_address(dispatcher)
             break
         except ServiceError:
             if time.monotonic() >= until:

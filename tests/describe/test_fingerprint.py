@@ -84,7 +84,8 @@ def test_invalid_fingerprints(folder: Path, text: str) -> None:
 
 def test_the_selected_rows_matter(folder: Path) -> None:
     one, two = (parts(rows_of(folder)[:, part].batches(10)) for part in (slice(3), slice(1, 4)))
-    assert differences(one, two) == ["`dataset.cuts` was [0:660:1, 0:3:1], and is [0:660:1, 1:4:1]"]
+    cuts = [["0:660:1", columns] for columns in ("0:3:1", "1:4:1")]
+    assert differences(one, two) == [f"`dataset.cuts` was {cuts[0]}, and is {cuts[1]}"]
 
 
 @pytest.mark.parametrize("place", [0, 1, 250, 659])
@@ -287,11 +288,11 @@ def test_functions_are_named(folder: Path) -> None:
 
 
 SCRIPT = """
-import sys, functools, numpy as np, oocdata as ooc
+import random, sys, functools, numpy as np, oocdata as ooc
 from oocdata.describe import fingerprint
 mean = np.arange(8.0)
 class Own:
-    def __init__(self): self.names = {"a", "b", "c", "d"}
+    def __init__(self): self.names, self.random = {"a", "b", "c", "d"}, random.Random()
     def __call__(self, x): return x
 def helper(x): return x - mean
 fns = [lambda x: helper(x) + 1 if x[0, 0] in {"a", "b", "c"} else x, Own(), helper,
@@ -414,15 +415,18 @@ def test_a_long_fingerprint_is_shortened_and_still_differs() -> None:
 
     one, two = (fingerprint(loader(last)) for last in (0, 1))
     assert len(one) <= 2048
-    with pytest.raises(RestoreError, match="`seed` was 0, and is 1; `more` differs"):
+    with pytest.raises(RestoreError, match=r"`dataset\.parts` differs; `seed` was 0, and is 1"):
         check_fingerprint(one, two)
 
 
-def test_shortened_and_full_text_compare(folder: Path) -> None:
-    text = "x" * 100
-    short = json.loads(fingerprint(usual(folder), a=text, b="y" * 3000))["a"]
-    assert short != text
-    assert differences({"a": short}, {"a": text}) == []
+@pytest.mark.parametrize(("name", "other"), [("class", "rows"), ("a.rows", "a")])
+def test_members_of_a_zip_may_have_any_name(name: str, other: str) -> None:
+    rows = ooc.open(np.arange(9.0))
+    one, two = (
+        parts(ooc.zip({name: rows[at : at + 5], other: rows[:5]}).batches(2)) for at in (0, 3)
+    )
+    (line,) = differences(one, two)
+    assert line == f"`dataset.parts.'{name}'.rows` was 0:5:1, and is 3:8:1"
 
 
 def test_a_closure_counts_by_its_names() -> None:

@@ -21,6 +21,7 @@ from numpy.testing import assert_array_equal
 import oocdata as ooc
 from oocdata.engines import buffers
 from oocdata.errors import ArgumentError, DamagedChunkError, DatasetGoneError, PositionError
+from oocdata.frontends.batching import without_aliases
 from oocdata.memory import account
 from oocdata.reading import ahead
 from oocdata.runs import Pass
@@ -43,6 +44,15 @@ def epoch(loader: ooc.Loader, number: int) -> np.ndarray:
 @pytest.fixture
 def loader() -> ooc.Loader:
     return ooc.open(np.arange(103)).batches(10, shuffle=True, seed=7)
+
+
+def test_an_array_that_a_function_returns_twice_is_copied() -> None:
+    one, other = np.arange(3), np.ones(2)
+    first, second, third = without_aliases([one, one, other])
+    assert first is one
+    assert third is other
+    assert not np.shares_memory(first, second)
+    assert_array_equal(first, second)
 
 
 class TestEpochs:

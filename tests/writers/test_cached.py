@@ -448,6 +448,39 @@ def test_globals_that_were_edited(name: str, frames: ooc.View, tmp_path: Path) -
     del sys.modules["edited_since"]
 
 
+DEEP = """
+import re
+import numpy as np
+
+PATTERN = re.compile("a" * 300 + "2")
+DATES = np.arange(2000).astype("M8[D]")
+DATES[1000] = 2
+
+@np.errstate(divide="ignore")
+def decorated(x):
+    return x * 2
+
+def pattern(x):
+    return x * int(PATTERN.pattern[300:])
+
+def dates(x):
+    return x * DATES[1000].astype(int)
+
+def called_30(x):
+    return x * 2
+""" + "\n".join(f"def called_{at}(x): return called_{at + 1}(x)" for at in range(30))
+
+
+@pytest.mark.parametrize("name", ["decorated", "pattern", "dates", "called_0"])
+def test_what_is_far_away_or_in_the_middle(name: str, frames: ooc.View, tmp_path: Path) -> None:
+    for factor in (2, 6, 2):
+        text = re.sub(r"(?<=\* )2|(?<=\] = )2|(?<=\")2", str(factor), DEEP)
+        cached = frames.map(getattr(module(text), name)).cache(tmp_path / "cache")
+        assert cached[7].tolist() == [21 * factor, 22 * factor, 23 * factor]
+    assert len(os.listdir(tmp_path / "cache")) == 2
+    del sys.modules["edited_since"]
+
+
 LOOPS = """
 looped = [2]
 looped.append(looped)
@@ -562,36 +595,28 @@ def test_objects_that_were_changed(text: str, name: str, frames: ooc.View, tmp_p
     del sys.modules["edited_since"]
 
 
-def test_an_open_file_counts_by_its_name(frames: ooc.View, tmp_path: Path) -> None:
-    """Its handles have other numbers in each run."""
-    with h5py.File(tmp_path / "more.h5", "w") as file:
-        file["a"], file["b"] = 1.0, 2.0
-    for name in ("a", "a", "b"):
-        with h5py.File(tmp_path / "more.h5") as file:
-            add = eval("lambda x: x + data[()]", {"data": file[name]})
-            frames.map(add).cache(tmp_path / "cache")
-        frames.map(eval("lambda x: x if data else x + 1", {"data": file})).cache(tmp_path / "cache")
-    assert len(os.listdir(tmp_path / "cache")) == 3  # `a`, `b`, and a closed file
-
-
-def test_objects_that_do_not_tell_what_they_are(frames: ooc.View, tmp_path: Path) -> None:
-    """Such as Keras layers of one's own, without a configuration."""
-
-    class Layer:
-        by = 2
-
-        def get_config(self) -> dict[str, Any]:
-            raise NotImplementedError("override it")
-
-        def get_weights(self) -> list[Any]:
-            return []
-
-    for by in (2, 3, 2):
-        Layer.by = by
-        twice = eval("lambda x: x * layer.by", {"layer": Layer()})
-        cached = frames.map(twice).cache(tmp_path / "cache")
+def test_an_array_in_a_file_counts_by_its_numbers(frames: ooc.View, tmp_path: Path) -> None:
+    xarray = pytest.importorskip("xarray")
+    for by in (2.0, 6.0, 2.0):
+        xarray.Dataset({"by": ("x", [by])}).to_netcdf(tmp_path / "more.nc")
+        with xarray.open_dataset(tmp_path / "more.nc") as opened:
+            times = eval("lambda x: x * by.item()", {"by": opened["by"]})
+            cached = frames.map(times).cache(tmp_path / "cache")
         assert_array_equal(cached[7], frames[7] * by)
     assert len(os.listdir(tmp_path / "cache")) == 2
+
+
+def test_objects_that_may_change_unnoticed(frames: ooc.View, tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "more.h5", "w") as file:
+        file["a"] = 1.0
+        add = eval("lambda x: x + data[()]", {"data": file["a"]})
+        with pytest.raises(ArgumentError, match=r"can't of a h5py.*Pass numbers.*open it inside"):
+            frames.map(add).cache(tmp_path / "cache")
+    nested: tuple[Any, ...] = ()
+    for _ in range(2000):
+        nested = (nested,)
+    with pytest.raises(ArgumentError, match="in so many levels"):
+        frames.map(eval("lambda x: x if nested else x + 1", {"nested": nested})).cache(tmp_path)
 
 
 def test_several_processes_at_once(frames: ooc.View, tmp_path: Path) -> None:
