@@ -49,7 +49,7 @@ def test_a_split_reads_the_first_part(path: Path) -> None:
         assert_allclose(told["channels"]["mean"], FRAMES[:rows].mean((0, 2, 3), dtype="f8"))
         assert told["shape"] == [rows, 3, 8, 9]
     said = run(path, "--split", "0.6,0.2,0.2").stdout
-    assert "30 of 50 rows: 0 to 29" in said
+    assert "30 rows of (3, 8, 9)" in said
     assert "no row of the others was read" in said
 
 

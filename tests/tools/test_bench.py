@@ -86,7 +86,7 @@ def test_a_path_or_a_dataset(folder: Path) -> None:
         assert [limit.name for limit in found.limits] == ["decoder"]
         assert {way.order for way in found.ways} == {"sequential", "full shuffle", "block shuffle"}
         assert all(way.rate > 0 for way in found.ways)
-    assert ooc.bench("ds.npy", axis=2, seconds=0.1).elements == 8
+    assert ooc.bench(ooc.open("ds.npy", axis=2), seconds=0.1).elements == 8
     windows = ooc.bench(ooc.open("ds.npy").windows(4, 2), seconds=0.1)
     assert windows.element_bytes == 6 * FRAMES[0].nbytes
     with pytest.raises(ArgumentError, match="got a Loader"):

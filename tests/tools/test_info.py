@@ -26,7 +26,7 @@ FRAMES = np.arange(64 * 6 * 5, dtype="f4").reshape(64, 6, 5)
 
 def one(*arguments: Any, **named: Any) -> Description:
     """Return the description of a file's only array."""
-    (found,) = contents(*arguments, **named).datasets
+    (found,) = contents(Opening.of(*arguments, **named)).datasets
     assert isinstance(found, Description)
     return found
 
@@ -213,7 +213,7 @@ def test_all_datasets_and_why_some_do_not_open(tmp_path: Path) -> None:
     assert f"oocdata info {tmp_path}/a.h5::/u" in text
     assert "  /scalar: an array must have a row axis; got a single number." in text
     assert json.loads(json.dumps(found.to_json()))["datasets"][0]["key"] == "/deep/v"
-    filled = contents(tmp_path / "a.h5", missing="fill")
+    filled = contents(Opening.of(tmp_path / "a.h5", missing="fill"))
     assert "/unwritten" in {one.key for one in filled.described}
 
 
@@ -288,7 +288,7 @@ def test_what_does_not_open_for_one_reason_is_told_together(tmp_path: Path) -> N
 
 def test_text_of_any_name_and_pictures(tmp_path: Path) -> None:
     (tmp_path / "lines").write_text("one\ntwo\nthree\n")
-    found = contents(tmp_path / "lines", format="text").described[0]
+    found = contents(Opening.of(tmp_path / "lines", format="text")).described[0]
     assert (found.shape, found.dtype) == ((3,), "bytes")
     assert found.code[1] == f"rows = ooc.open('{tmp_path / 'lines'}', format='text')"
     image = pytest.importorskip("PIL.Image")
@@ -329,7 +329,7 @@ def test_pictures_in_folders_are_split_with_the_same_shares_of_each_class(tmp_pa
     names: dict[str, Any] = {}
     exec("\n".join(code), names)
     assert np.bincount(names["y"]).tolist() == [6, 6]
-    rows = contents(str(tmp_path / "*" / "*.png"), axis=(0, 1)).described[0]
+    rows = contents(Opening.of(str(tmp_path / "*" / "*.png"), axis=(0, 1))).described[0]
     assert "folder_labels" not in "\n".join(rows.code)
 
 

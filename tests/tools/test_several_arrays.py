@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 import oocdata as ooc
 from oocdata.cli import app
 from oocdata.tools.info import Contents, contents
+from oocdata.tools.opening import Opening
 
 RANDOM = np.random.default_rng(0)
 IMAGES = RANDOM.integers(0, 255, (60, 8, 7), "u1")
@@ -175,7 +176,7 @@ def test_no_code_without_common_rows(tmp_path: Path) -> None:
         np.savez(tmp_path / "a.npz", **arrays)
         assert contents(tmp_path / "a.npz").layout is None
     np.savez(tmp_path / "a.npz", x=np.zeros((30, 4)), y=np.zeros(30))
-    assert contents(tmp_path / "a.npz", axis=1).layout is None
+    assert contents(Opening.of(tmp_path / "a.npz", axis=1)).layout is None
     with h5py.File(tmp_path / "a.h5", "w") as file:  # both axes are as long, but not the same
         for name, dimensions in {"u": ("time", "x"), "v": ("station", "x")}.items():
             file[name] = np.zeros((9, 4))

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
-from typing import Any, Unpack
+from typing import Any
 
 from oocdata.advice import Measured, advise, reading_of, size
 from oocdata.datasets.dataset import Dataset
@@ -22,7 +22,7 @@ from oocdata.index import as_flag, as_lengths
 from oocdata.loader import Loader
 from oocdata.tools.bench.limits import MEMORY, Files, decoding, disk_reading, files_of
 from oocdata.tools.bench.result import Bench, Limit, Way
-from oocdata.tools.opening import OpenArguments, Opening
+from oocdata.tools.opening import Opening
 from oocdata.tools.profile.pacing import (
     ROUNDS,
     Measure,
@@ -60,7 +60,6 @@ def bench(
     to_tf: bool = False,
     cold: bool = False,
     progress: bool = False,
-    **arguments: Unpack[OpenArguments],
 ) -> Bench:
     """Measure how fast elements can be read, compared with the decoder and the disk.
 
@@ -68,8 +67,9 @@ def bench(
 
     Parameters
     ----------
-    target, key, **arguments
-        As for `oocdata.open`; or a dataset, such as windows of a View.
+    target : Dataset, or a path or another target of `oocdata.open`
+    key : str, optional
+        The dataset in the file; for other arguments, give the View that `oocdata.open` returns.
     batch_sizes : sequence of int, optional
         By default 32 and 256, if they fit into memory.
     seconds : float
@@ -104,7 +104,7 @@ def bench(
     (['sequential', 'full shuffle'], 'memory')
     """
     check_seconds(seconds)
-    dataset = Opening.of(target, key, **arguments).dataset()
+    dataset = Opening.of(target, key).dataset()
     if as_flag("to_tf", to_tf):
         import oocdata.frontends.tfdata  # noqa: F401  # before the clock starts
     began = perf_counter()

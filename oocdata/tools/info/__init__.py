@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from shutil import get_terminal_size
-from typing import Any, Unpack
+from typing import Any
 
 from oocdata.advice import Advice, advise, as_typed, reading_of, size
 from oocdata.blocks import Blocks
@@ -24,7 +24,7 @@ from oocdata.formats.patterns import numbered_groups
 from oocdata.tools.info.code import BATCH_SIZE, code_for, columns_of
 from oocdata.tools.info.layouts import Layout, recognise
 from oocdata.tools.info.layouts.several import arrays_of_the_same_rows
-from oocdata.tools.opening import OpenArguments, Opening
+from oocdata.tools.opening import Opening
 from oocdata.tools.report import Report, fields_text, labelled, table
 
 _MOST_DESCRIBED = 500
@@ -175,7 +175,7 @@ def _indented(code: tuple[str, ...]) -> str:
     return "\n".join(f"    {line}" for line in code)
 
 
-def contents(target: Any, key: str | None = None, **arguments: Unpack[OpenArguments]) -> Contents:
+def contents(target: Any, key: str | None = None) -> Contents:
     """Describe all arrays of a file, or the one with a key; read metadata only.
 
     An array that can't be opened (text, structured rows, missing chunks, …) is listed with the
@@ -192,7 +192,7 @@ def contents(target: Any, key: str | None = None, **arguments: Unpack[OpenArgume
     >>> [(entry.key, getattr(entry, "shape", "no rows")) for entry in found.datasets]
     [('u', (10, 3)), ('one', 'no rows')]
     """
-    opening = Opening.of(target, key, **arguments)
+    opening = Opening.of(target, key)
     path = opening.target
     is_path = isinstance(path, str)
     exists = is_path and (

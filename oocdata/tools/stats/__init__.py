@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from typing import Any, Unpack, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows
 from oocdata.errors import ArgumentError, UnsupportedDtypeError
 from oocdata.index import as_flag
-from oocdata.tools.opening import OpenArguments, Opening, describe_rows
+from oocdata.tools.opening import Opening
 from oocdata.tools.passes import Block, each_block, spec_of_one_array
 from oocdata.tools.stats.moments import Summary
 from oocdata.tools.stats.result import NotableRows, Stats
@@ -37,7 +37,6 @@ def stats(
     channels: int | str | None = "auto",
     duplicates: bool = True,
     progress: bool = False,
-    **opening: Unpack[OpenArguments],
 ) -> Stats:
     """Return count, NaN, range, mean and deviation of an array, per channel and overall.
 
@@ -46,11 +45,11 @@ def stats(
 
     Parameters
     ----------
-    target : Dataset, or what `oocdata.open` takes
+    target : Dataset, or a path or another target of `oocdata.open`
         A View, or another dataset whose elements are one array. Windows count a row once for each
         window that holds it.
-    key, **opening
-        As for `oocdata.open`, if `target` is not open yet.
+    key : str, optional
+        The dataset in the file; for other arguments, give the View that `oocdata.open` returns.
     channels : int, str or None
         The axis of the channels, counted with the axis of rows (1 for NCHW, -1 for NHWC), or its
         name in the file. None: no channels. "auto": by names and lengths, see `oocdata.axes`; each
@@ -96,7 +95,7 @@ def stats(
     >>> print(found.overall.min, found.overall.max)
     0.0 11.0
     """
-    source = Opening.of(target, key, **opening)
+    source = Opening.of(target, key)
     dataset = source.numbers()
     spec = spec_of_one_array(dataset)
     shape = (len(dataset), *cast("tuple[int, ...]", spec.shape))
@@ -145,7 +144,6 @@ def stats(
     overall = by_channel if channel_count else Summary.empty(1, by_channel.low.dtype)
     return Stats(
         name=source.name,
-        read=describe_rows(dataset),
         shape=shape,
         dtype=str(spec.dtype),
         axis=axis,

@@ -45,7 +45,6 @@ class Stats(Report):
     """
 
     name: str  #: the file and the dataset in it
-    read: str  #: the rows that were read, in words
     shape: tuple[int, ...]  #: ``(rows, *element)``
     dtype: str
     axis: int | None  #: the axis of the channels in `shape`
@@ -155,7 +154,6 @@ class Stats(Report):
             )
         fields = [
             ("array", f"{self.name}: {rows_text(self.shape, self.dtype)}"),
-            ("read", self.read),
             ("packed", self.packed and f"{self.packed}: {_AS_STORED}"),
             ("channels", channels + ". To change: --channels AXIS (channels= in Python)" * guessed),
             ("values", values),
