@@ -13,14 +13,11 @@ from typing import Annotated, Any, Literal
 import typer
 
 from oocdata.engines.dtypes import named_dtype
-from oocdata.errors import ArgumentError, MissingFileError
+from oocdata.errors import ArgumentError
 from oocdata.formats.opening import list_datasets
 from oocdata.formats.patterns import natural_key
 from oocdata.formats.pictures import Pictures
 from oocdata.tools.opening import Opening
-
-_MOST_OFFERED = 500
-"""Most datasets that are offered to a completing shell."""
 
 
 def option(
@@ -145,10 +142,7 @@ def _keys(context: typer.Context, incomplete: str) -> list[str]:
         keys = [key for key in list_datasets(path) if key]
     if not incomplete.startswith("/"):
         keys = [key.removeprefix("/") for key in keys]
-    keys = [key for key in keys if key.startswith(incomplete)][:_MOST_OFFERED]
-    if os.environ.get("_OOCDATA_COMPLETE", "").endswith("bash"):  # other shells quote themselves
-        keys = [re.sub(r"([^\w@%+=:,./-])", r"\\\1", key) for key in keys]
-    return keys
+    return [key for key in keys if key.startswith(incomplete)]
 
 
 FILES = (
@@ -207,11 +201,6 @@ def opening_of(
     keys = {name for name in (key, *(name for _, name in pairs)) if name is not None}
     if len(keys) > 1:
         raise ArgumentError(f"`key` must be one dataset; got {', '.join(map(repr, sorted(keys)))}.")
-    for path, name in pairs[1:]:
-        if name is None and re.fullmatch(r"[\w/-]+", path) and not os.path.exists(path):
-            raise MissingFileError(
-                f"No such file. For a dataset: --key {path}, or {files[0]}::{path}.", path=path
-            )
     target = _as_glob([path for path, _ in pairs])
     name = next(iter(keys), None)
     return Opening.of(

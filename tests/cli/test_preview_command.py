@@ -282,6 +282,6 @@ def test_pictures_that_differ_are_resized(tmp_path: Path) -> None:
     files = f"{tmp_path}/*.png"
     result = run(files)
     assert result.exit_code == 1
-    assert "give --pictures 180,240,3; or" in " ".join(result.stderr.split())
+    assert "give --pictures a size and channels; or" in " ".join(result.stderr.split())
     resized = run(files, "--pictures", "8,9,1", "-o", str(tmp_path / "sheet.webp"))
     assert "3 rows of (8, 9) uint8" in resized.stdout

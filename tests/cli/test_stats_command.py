@@ -121,7 +121,7 @@ def test_rows_of_unlike_shapes_are_filled_up(
             rows[number] = np.ones(number + 2)
     said = " ".join(run("part0.npy", "part1.npy").stderr.split())
     assert said.endswith("Pad them: --pad 0.")
-    assert "; or fill rows up to one shape, --pad 0; or" in run("part*.npy").stderr.replace(
+    assert "; or fill rows up to one shape with --pad; or" in run("part*.npy").stderr.replace(
         "\n", " "
     )
     for files, values, kept in (("part*.npy", 6 * 5 * 6, 24 + 60 + 30), ("rows.h5", 12, 9)):
@@ -132,9 +132,9 @@ def test_rows_of_unlike_shapes_are_filled_up(
 def test_a_call_in_python_in_a_hint_stays_one() -> None:
     group = typer.main.get_command(app)
     stats_command = group.get_command(typer.Context(group), "stats")  # type: ignore[attr-defined]
-    text = "Decode them: ooc.open(path, 'time', decode=True); or pass `decode`, decode=True."
+    text = "Decode them: ooc.open(path, 'time', decode=True); or pass `decode`: decode=True."
     said = with_option_names(text, typer.Context(stats_command))
-    assert said == "Decode them: ooc.open(path, 'time', decode=True); or pass --decode, --decode."
+    assert said == "Decode them: ooc.open(path, 'time', decode=True); or pass --decode: --decode."
 
 
 def test_a_file_cut_short_is_an_error(path: Path) -> None:
