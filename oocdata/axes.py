@@ -1,4 +1,4 @@
-"""Recognise the axes of an element (channels, depth, y, x, time), and those of trajectories.
+"""Recognise the axes of an element (channels, depth, y, x, time).
 
 Every axis of an element has a letter: C (channel, or column of a table), D (depth), H (y,
 downwards), W (x, or the axis along which a curve runs), T (time), or ``?`` if it is unknown. The
@@ -26,7 +26,7 @@ axes  rule                                                            example
 ====  ==============================================================  =================
 
 This is the only module that guesses axes: statistics use its channels, previews its height
-and width, and `oocdata info` its hint about trajectories.
+and width.
 """
 
 from __future__ import annotations
@@ -49,8 +49,6 @@ _NAMES = {
     "D": "altitude bottom_top d depth height_level isobaricinhpa lev level plev pressure "
     "pressure_level slice z",
     "T": "frame lead_time prediction_timedelta step t time times timestep",
-    "trajectory": "batch clip demo ensemble episode event member number realization run sample "
-    "sequence sim simulation storm traj trajectories trajectory trial video",
 }
 _LETTERS = {name: letter for letter, names in _NAMES.items() for name in names.split()}
 _NO_NAME = re.compile(r"(phony_)?dim_?\d+")
@@ -64,10 +62,6 @@ _SURE_CHANNELS = 4
 _CHANNELS = ((_SURE_CHANNELS, 1.0), (32, 4.0), (128, 8.0))
 """Most channels, and the minimum ratio of the image's sides to that number; only the first is
 certain."""
-
-
-_NARROW = 4
-"""The longest side of a picture, in lengths of the other one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,42 +190,6 @@ def axes_of(
 def row_axes(view: View) -> Axes:
     """Assign a letter to each axis of a view's rows, by the names in its file."""
     return axes_of(view.element, names=view.names[len(view.axes) :])
-
-
-def trajectory_axes(
-    shape: Sequence[int], names: Sequence[str | None] | None = None
-) -> tuple[int, ...]:
-    """Return the axes of an array that look like trajectory and time, outermost first.
-
-    Both are sample axes of an array of many trajectories: ``ooc.open(path, axis=(0, 1))``. `shape`
-    is the shape of the array as stored; `names` are the file's.
-
-    Examples
-    --------
-    >>> trajectory_axes((90, 101, 128, 384)), trajectory_axes((1000, 50, 7))
-    ((0, 1), (0, 1))
-    >>> trajectory_axes((20, 500, 64, 64), ["time", "clip", "y", "x"])
-    (1, 0)
-    >>> trajectory_axes((1000, 3, 50, 50)), trajectory_axes((1000, 64, 64, 64))
-    ((), ())
-    """
-    file_names = tuple(names or ())
-    known = [_letter(name) for name in file_names]
-    if len(known) != len(shape):
-        known = [None] * len(shape)
-    if "trajectory" in known and "T" in known:
-        return known.index("trajectory"), known.index("T")
-    if len(shape) < 3 or min(shape[:2]) < 2 or known[0] == "T":
-        return ()
-    if known[1] is not None:
-        return (0, 1) if known[1] == "T" else ()
-    element = axes_of(shape[1:], names=file_names[1:])
-    # Tables over time, or a clip of images; a volume with equal sides is not a clip, a picture has
-    # no long and narrow sides, and two first axes of equal length may be a grid of places.
-    sides = element.size("H"), element.size("W")
-    clip = element.letters[0] in "TD" and shape[1] not in shape[2:]
-    clip = clip and max(sides) <= _NARROW * min(sides)
-    return (0, 1) if shape[0] != shape[1] and (clip or element.letters == "WC") else ()
 
 
 def _letter(name: str | None) -> str | None:

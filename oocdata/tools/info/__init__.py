@@ -210,8 +210,6 @@ def contents(target: Any, key: str | None = None) -> Contents:
     else:
         merged, keys = _merged(opening, [name or None for name in list_datasets(path)])
         entries += merged
-    if layout is not None and layout.single_rows:
-        opening = Opening.of(opening, axis=None)
     for name in keys[:_MOST_DESCRIBED]:
         brief = len(keys) > 1 and (layout is None or name != keys[0])
         try:

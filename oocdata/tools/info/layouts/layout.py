@@ -94,7 +94,6 @@ class Layout:
     code: tuple[str, ...]  # lines of Python up to the first batch
     keys: tuple[str, ...]  # the main arrays, for `oocdata info` to describe; the largest first
     whole: str = ""  # pattern of all arrays like the first one; empty for the first key itself
-    single_rows: bool = False  # each file is a row
 
     @property
     def sentence(self) -> str:
