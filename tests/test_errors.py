@@ -150,8 +150,6 @@ UNEQUAL = [[1, 2], [3]]
         (lambda v: v.map(np.sqrt, spec=ooc.ArraySpec("ab", "f4")), "`shape` must be lengths"),
         (lambda v: ooc.ArraySpec(UNEQUAL, "f4"), "`shape` must be an array"),
         (lambda v: ooc.Pictures(channels=UNEQUAL), "`channels` must be 1 (grey)"),
-        (lambda v: ooc.bench(v, batch_sizes=3), "`batch_sizes` must be lengths"),
-        (lambda v: ooc.bench(v, batch_sizes=UNEQUAL), "`batch_sizes` must be an array"),
         (lambda v: ooc.join(v, v, on=[IDS, IDS], how=np.arange(0)), "`how` must be 'exact'"),
     ],
 )

@@ -323,7 +323,7 @@ WRONG = {
     "convert": ["ds.npy", *(f"ds.npy b.zarr {option}" for option in (
         "--chunks many", "--rows 5", "--rows a:b", "--rows 5:2",
         "--to-dtype float33", "--shards -1"))],
-    "bench": ["ds.npy --batch-sizes x", "ds.npy --batch-sizes 0", "ds.npy --windows 1,2,3",
+    "bench": ["ds.npy --windows 1,2,3",
               "ds.npy --windows 4 --next-frame", "ds.npy --seconds 0", "ds.npy --seconds nan",
               "ds.npy --dtype f4"],
     "demo": ["--key /u", "--episodes 3", "ds.npy --episodes -3"],

@@ -284,7 +284,7 @@ def test_what_to_change_where_the_link_is_the_limit(server: RangeServer) -> None
 
 def test_bench_reads_from_a_store(server: RangeServer) -> None:
     for name in ("a.npy", "v3.zarr"):
-        found = bench(f"{server.url}/{name}", batch_sizes=[16], seconds=0.1)
+        found = bench(f"{server.url}/{name}", seconds=0.1)
         assert found.cache == "store"
         assert found.limits == ()
         assert "each epoch fetches them again" in str(found)
