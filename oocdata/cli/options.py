@@ -57,11 +57,6 @@ def numbers(
 
     It accepts only integers, unless the example has a decimal point. With `alone`, it returns a
     single number as a number.
-
-    Examples
-    --------
-    >>> numbers("32,256")("1, 2"), numbers("0.6,0.2")("0.5,3")
-    ((1, 2), (0.5, 3))
     """
 
     def parse(text: str) -> Any:
@@ -84,13 +79,7 @@ def _number(text: str) -> int | float:
 
 
 def rows_of(text: str) -> slice:
-    """Return a range of rows as a slice.
-
-    Examples
-    --------
-    >>> rows_of("100:200"), rows_of(":-1")
-    (slice(100, 200, None), slice(None, -1, None))
-    """
+    """Return a range of rows as a slice."""
     with suppress(ValueError):
         ends = [int(part) if part.strip() else None for part in text.split(":")]
         if 2 <= len(ends) <= 3 and ends[2:] != [0]:
@@ -99,13 +88,7 @@ def rows_of(text: str) -> slice:
 
 
 def nbytes_of(text: str) -> int:
-    """Return the bytes of a size, a number with K, M, G or T for powers of 1024.
-
-    Examples
-    --------
-    >>> nbytes_of("100G"), nbytes_of("1.5 GiB"), nbytes_of("4096")
-    (107374182400, 1610612736, 4096)
-    """
+    """Return the bytes of a size, a number with K, M, G or T for powers of 1024."""
     match = re.fullmatch(r"(\d+\.?\d*)\s*([KMGT]?)(?:iB|B)?", text.strip(), re.IGNORECASE)
     if match and (nbytes := int(float(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " "))):
         return nbytes
@@ -190,13 +173,7 @@ def opening_of(
         Literal["text"] | None, option("text", "Read the file as lines of text.")
     ] = None,
 ) -> Opening:
-    """Return the `Opening` that these options describe; see `oocdata.cli.command`.
-
-    Examples
-    --------
-    >>> opening_of(["field.bin::u"], dtype=">f4", shape=(-1, 64)).code()
-    "ooc.open('field.bin', 'u', dtype='>f4', shape=(-1, 64))"
-    """
+    """Return the `Opening` that these options describe; see `oocdata.cli.command`."""
     pairs = [split_key(file) for file in files or ()]  # `oocdata demo` may have no files
     keys = {name for name in (key, *(name for _, name in pairs)) if name is not None}
     if len(keys) > 1:
@@ -215,11 +192,6 @@ def _as_glob(paths: list[str]) -> str | list[str]:
 
     A single file is returned as it is. Files are left unchanged if their names differ in more than
     numbers, or if they are not in the order of a shell.
-
-    Examples
-    --------
-    >>> _as_glob(["u_1.npy", "u_10.npy", "u_2.npy"]), _as_glob(["u_2.npy", "u_1.npy"])
-    (['u_1.npy', 'u_2.npy', 'u_10.npy'], ['u_2.npy', 'u_1.npy'])
     """
     if len(paths) == 1:
         return paths[0]
@@ -233,13 +205,7 @@ def _as_glob(paths: list[str]) -> str | list[str]:
 
 
 def split_key(text: str) -> tuple[str, str | None]:
-    """Return the file and the dataset of ``FILE::NAME``.
-
-    Examples
-    --------
-    >>> split_key("sim.h5::/flow/u"), split_key("ds.npy"), split_key("zip::https://host/a.zarr")
-    (('sim.h5', '/flow/u'), ('ds.npy', None), ('zip::https://host/a.zarr', None))
-    """
+    """Return the file and the dataset of ``FILE::NAME``."""
     file, _, key = text.rpartition("::")
     if not file or not key or "://" in key or os.path.exists(text):
         return text, None

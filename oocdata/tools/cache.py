@@ -19,17 +19,7 @@ _MOST_LISTED = 20
 
 @dataclass(frozen=True, slots=True)
 class Cache(Report):
-    """Contents of a cache folder, and what was deleted from it; the result of `cache`.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     CacheFolder(folder, limit=1 << 30).entry("s3://bucket/a", "1", 70).write(0, bytes(70))
-    ...     found = cache(folder, clear=True)
-    >>> found.freed, found.object_bytes, found.limit
-    (8192, 0, 1073741824)
-    """
+    """Contents of a cache folder, and what was deleted from it; the result of `cache`."""
 
     folder: str
     limit: int | None  #: bytes that objects may take; None if no object was ever cached

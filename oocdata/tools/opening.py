@@ -24,16 +24,6 @@ class Opening:
     """The target of a tool: arguments of `oocdata.open`, or an open dataset.
 
     Each function makes an `Opening` with `Opening.of`; the commands make and pass one themselves.
-
-    Examples
-    --------
-    >>> import numpy as np, oocdata as ooc
-    >>> opening = Opening.of("sim.h5", "/u", axis=1)
-    >>> opening.name, opening.code()
-    ('sim.h5 /u', "ooc.open('sim.h5', '/u', axis=1)")
-    >>> opening = Opening.of(ooc.open(np.zeros((10, 3))).windows(2))
-    >>> opening.name, opening.dataset()
-    ('an array in memory', <Windows: 9 elements of 2 rows>)
     """
 
     target: Any

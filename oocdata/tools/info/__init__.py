@@ -182,15 +182,6 @@ def contents(target: Any, key: str | None = None) -> Contents:
     reason. Arrays of numbered groups (``runs/run1/state``, …) are described as one,
     ``runs/run*/state``. Of a known layout only the main arrays are described. Advice is given for a
     single array, or for the first array of a known layout.
-
-    Examples
-    --------
-    >>> import tempfile, numpy as np
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     np.savez(f"{folder}/a.npz", u=np.zeros((10, 3)), one=np.array(1.0))
-    ...     found = contents(f"{folder}/a.npz")
-    >>> [(entry.key, getattr(entry, "shape", "no rows")) for entry in found.datasets]
-    [('u', (10, 3)), ('one', 'no rows')]
     """
     opening = Opening.of(target, key)
     path = opening.target

@@ -37,19 +37,6 @@ def code_for(opening: Opening, view: View) -> tuple[str, tuple[str, ...]]:
     The lines open the array, split it if it is long enough, and read a batch; for images, a batch
     of pairs of a frame and the next one. Packed numbers are decoded. Of TFRecords some records are
     read, for their features.
-
-    Examples
-    --------
-    >>> import numpy as np, oocdata as ooc
-    >>> view = ooc.open(np.zeros((100, 50, 50), "f4"))
-    >>> for line in code_for(Opening.of(view), view)[1]:
-    ...     print(line)
-    import oocdata as ooc
-    frames = ooc.open(array)
-    train, val, test = frames.split(0.6, 0.2, 0.2)
-    loader = train.next_frame().batches(32, shuffle=True, seed=7)
-    x, y = loader.batch(0)  # each (32, 50, 50) float32
-    # model.fit(loader.to_tf(), epochs=10)
     """
     if view.storage.packed and not isinstance(opening.target, View):
         with suppress(SourceError):

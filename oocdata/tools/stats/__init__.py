@@ -192,13 +192,7 @@ def _channel_axis(
 
 
 def constant_rows(block: NDArray[Any]) -> NDArray[np.int64]:
-    """Return the rows with a single value; NaN equals NaN, and 0.0 equals -0.0.
-
-    Examples
-    --------
-    >>> constant_rows(np.array([[1, 2], [3, 3], [0, 0]]))
-    array([1, 2])
-    """
+    """Return the rows with a single value; NaN equals NaN, and 0.0 equals -0.0."""
     flat = block.reshape(len(block), -1)
     low, high = flat.min(axis=1), flat.max(axis=1)  # NaN if any value is
     is_constant = low == high
@@ -212,12 +206,6 @@ def fingerprints(block: NDArray[Any]) -> NDArray[np.uint64]:
 
     It is the row itself, zero-padded, for rows of up to 16 bytes: so `stats` takes 1 / 1.35 of the
     processor time. Otherwise, it is XXH3 (128 bits, seed 0, xxHash 0.8).
-
-    Examples
-    --------
-    >>> one, other, again = fingerprints(np.array([[1.0] * 9, [2.0] * 9, [1.0] * 9]))
-    >>> bool((one == again).all()), bool((one == other).all())
-    (True, False)
     """
     rows = len(block)
     stored = block.reshape(rows, -1).view(np.uint8)
@@ -232,13 +220,7 @@ def fingerprints(block: NDArray[Any]) -> NDArray[np.uint64]:
 
 
 def repeats(hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Return pairs of a row and the first row with the same fingerprint, for each repeat.
-
-    Examples
-    --------
-    >>> repeats(np.array([[1, 1], [2, 2], [1, 1], [1, 5]], "u8"))
-    array([[2, 0]])
-    """
+    """Return pairs of a row and the first row with the same fingerprint, for each repeat."""
     order = np.lexsort((hashes[:, 1], hashes[:, 0]))  # stable: equal rows stay in order
     is_first = np.ones(len(order), np.bool_)
     is_first[1:] = (hashes[order[1:]] != hashes[order[:-1]]).any(axis=1)
