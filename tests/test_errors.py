@@ -142,7 +142,6 @@ UNEQUAL = [[1, 2], [3]]
         (lambda v: v.batches(2, drop_remainder=np.arange(3)), "`drop_remainder` must be True or"),
         (lambda v: v.batches(2, shuffle=v.batches(2)), "`shuffle` must be False, True"),
         (lambda v: ooc.open([CUBE, CUBE], axis=[[1], [2]]), "numbers or names of axes; got [[1]"),
-        (lambda v: ooc.stats(v, duplicates="no"), "`duplicates` must be True or False; got 'no'"),
         (lambda v: ooc.stats(v, progress="no"), "`progress` must be True or False; got 'no'"),
         (lambda v: ooc.bench(v, to_tf="no"), "`to_tf` must be True or False; got 'no'"),
         (lambda v: ooc.check(v, progress="no"), "`progress` must be True or False; got 'no'"),

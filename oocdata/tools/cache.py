@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from datetime import datetime
 
 from oocdata.advice.reading import size
 from oocdata.errors import ArgumentError, MissingFileError
 from oocdata.stores.folder import CacheFolder
-from oocdata.tools.report import Report, fields_text, table
+from oocdata.tools.report import Report, fields_text
 from oocdata.writers.cache import WrittenCache, written_caches
 
 _ENVIRONMENT = "OOCDATA_CACHE"
-_MOST_LISTED = 20
-"""Objects, and datasets, in the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +36,7 @@ class Cache(Report):
             ("cleared", None if self.freed is None else size(self.freed)),
             *(("left", f"{path}: a process is writing it") for path in self.in_use),
         ]
-        lines = [fields_text(fields)]
-        rows = [
-            (entry.made_of, size(entry.nbytes), "all" if entry.whole else "a part",
-             f"{datetime.fromtimestamp(entry.used):%Y-%m-%d %H:%M}")
-            for entry in self.datasets[:_MOST_LISTED]
-        ]  # fmt: skip
-        if rows:
-            lines += ["", table(["", "cached", "of", "last used"], rows)]
-        more = len(self.datasets) - len(rows)
-        return "\n".join([*lines, *([f"… {more:,} more: --json"] if more else [])])
+        return fields_text(fields)
 
 
 def cache(

@@ -67,10 +67,9 @@ def test_the_json_equals_the_result_in_python(path: Path) -> None:
     assert told["overall"]["mean"] == float(found.overall.mean)
 
 
-def test_options_for_channels_and_duplicates(path: Path) -> None:
+def test_options_for_channels(path: Path) -> None:
     assert json.loads(run(path, "--channels", "none", "--json").stdout)["axis"] is None
     assert json.loads(run(path, "--channels", "-1", "--json").stdout)["axis"] == 3
-    assert json.loads(run(path, "--no-duplicates", "--json").stdout)["rows"]["repeats"] is None
 
 
 def test_raw_binary_and_a_key(tmp_path: Path) -> None:

@@ -57,17 +57,6 @@ def test_hdf5_chunks_and_codec(tmp_path: Path) -> None:
     assert "(8, 6, 5)" in found.storage
 
 
-def test_names_of_an_enum(tmp_path: Path) -> None:
-    for number in (3, 40):
-        with h5py.File(tmp_path / "a.h5", "w") as file:
-            kind = h5py.enum_dtype({f"class {one}": one for one in range(number)}, "u1")
-            file.create_dataset("u", data=np.arange(number), dtype=kind)
-        found = one(tmp_path / "a.h5")
-        assert found.categories == tuple(f"{at} class {at}" for at in range(number))
-        assert ("and 28 more" in str(found).replace("\n           ", " ")) == (number == 40)
-        assert json.loads(json.dumps(contents(tmp_path / "a.h5").to_json()))["datasets"]
-
-
 def test_raw_axis_glob_and_view(tmp_path: Path) -> None:
     FRAMES.astype(">f4").tofile(tmp_path / "a.bin")
     assert one(tmp_path / "a.bin", dtype=">f4", shape=(-1, 6, 5)).shape == (64, 6, 5)

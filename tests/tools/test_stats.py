@@ -223,7 +223,7 @@ def test_complex_numbers_and_dates_are_refused() -> None:
 def test_channels_by_the_one_rule_of_axes(
     element: tuple[int, ...], axis: int | None, reason: str
 ) -> None:
-    found = stats(ooc.open(np.zeros((2, *element), "u1")), duplicates=False)
+    found = stats(ooc.open(np.zeros((2, *element), "u1")))
     assert found.axis == axis
     assert reason in found.axis_reason
 

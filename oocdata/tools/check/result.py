@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,9 +97,9 @@ class Health(Report):
     compared: tuple[str, ...] = ()  #: manifests that the files were compared with
     written: tuple[str, ...] = ()  #: manifests that were written
 
-    def healthy(self, allow: Collection[str] = ()) -> bool:
-        """Return whether all findings are notes, or of the `KINDS` in `allow`."""
-        return all(finding.kind in (*NOTES, *allow) for finding in self.findings)
+    def healthy(self) -> bool:
+        """Return whether all findings are notes."""
+        return not _faults(self.findings)
 
     def to_json(self) -> dict[str, Any]:
         """Return a dict for ``json.dumps``; rows are ``[[first, one past the last], …]``."""

@@ -17,7 +17,7 @@ from typing import Any
 
 from oocdata.advice import Advice, advise, as_typed, reading_of, size
 from oocdata.blocks import Blocks
-from oocdata.errors import ArgumentError, MismatchedPartsError, SourceError
+from oocdata.errors import ArgumentError, SourceError
 from oocdata.formats.opening import list_datasets
 from oocdata.formats.paths import is_url
 from oocdata.formats.patterns import numbered_groups
@@ -31,7 +31,6 @@ _MOST_DESCRIBED = 500
 _OF_ONE_ARRAY = ("dtype", "format")
 """Arguments with which the whole file is opened as one array."""
 
-_MOST_CATEGORIES = 12
 _MOST_NAMED = 6
 """Names listed of datasets that can't be opened for the same reason."""
 
@@ -63,7 +62,6 @@ class Description:
     dimensions: tuple[str, ...] = ()  # names of the axes as stored, if any
     unequal: bool = False  # whether rows are of unequal length
     parts: int = 1  # datasets that are concatenated
-    categories: tuple[str, ...] = ()  # codes and their meaning: "0 clear", …
 
     def __str__(self) -> str:
         return f"{self.facts}\n\n{_indented(self.code)}"
@@ -88,9 +86,6 @@ class Description:
         yield "dimensions", ", ".join(name or "-" for name in self.dimensions)
         unequal = " of unequal length, about" if self.unequal else ","
         yield "dtype", f"{self.dtype}{unequal} {size(self.row_bytes)} a row"
-        more = len(self.categories) - _MOST_CATEGORIES
-        names = [*self.categories[:_MOST_CATEGORIES], *([f"and {more:,} more"] if more > 0 else [])]
-        yield "categories", ", ".join(names)
         yield "in memory", size(self.memory_bytes)
         yield "stored" if is_url(self.path or "") else "on disk", stored
         yield "storage", self.storage
@@ -248,11 +243,7 @@ def _describe(opening: Opening, *, brief: bool = False) -> Description:
     view = opening.view(unequal=True)
     storage, blocks = view.storage, view.blocks
     hint, code = code_for(opening, view)
-    shuffling, advice, categories = "", list[Advice](), list[str]()
-    with suppress(MismatchedPartsError):  # the parts differ in the meaning of codes
-        names = {} if brief else view.categories
-        numbered = names.items() if isinstance(names, dict) else enumerate(names)
-        categories = [f"{number} {name}" for number, name in numbered]
+    shuffling, advice = "", list[Advice]()
     if not view.nbytes:
         shuffling = "nothing to shuffle: the array is empty"
     elif not brief:
@@ -287,5 +278,4 @@ def _describe(opening: Opening, *, brief: bool = False) -> Description:
         code=code,
         dimensions=storage.dimensions,
         parts=max(1, len(storage.part_names)),
-        categories=tuple(categories),
     )

@@ -35,7 +35,6 @@ def stats(
     key: str | None = None,
     *,
     channels: int | str | None = "auto",
-    duplicates: bool = True,
     progress: bool = False,
 ) -> Stats:
     """Return count, NaN, range, mean and deviation of an array, per channel and overall.
@@ -54,10 +53,6 @@ def stats(
         The axis of the channels, counted with the axis of rows (1 for NCHW, -1 for NHWC), or its
         name in the file. None: no channels. "auto": by names and lengths, see `oocdata.axes`; each
         column of a table is a channel. The result says which axis was taken, and why.
-    duplicates : bool
-        Whether to look for rows with the same bits, by a hash of 128 bits (XXH3); matches are not
-        verified. Takes 16 bytes of memory a row, and up to 64 at the end. Above ten million rows
-        it is skipped, and the result says so.
     progress : bool
         Show a bar on standard error, if that is a terminal.
 
@@ -82,8 +77,12 @@ def stats(
     variance is that of the population (divided by n), as in NumPy and Keras. Sums are in float64,
     see `oocdata.tools.stats.moments`; minimum and maximum of integers are exact.
 
+    Rows with the same bits are found by a hash of 128 bits (XXH3); matches are not verified. Above
+    ten million rows they are not looked for, and the result says so.
+
     Memory: blocks of 8 MiB, or one row, within half of the memory for batches (see
-    `oocdata.set_memory`); fingerprints of rows; about a KiB for each channel.
+    `oocdata.set_memory`); 16 bytes a row for the hashes, and up to 64 at the end; about a KiB for
+    each channel.
 
     Examples
     --------
@@ -107,13 +106,10 @@ def stats(
         )
     axis, reason = _channel_axis(dataset, shape, channels)
     channel_count = 1 if axis is None else shape[axis]
-    duplicates = as_flag("duplicates", duplicates)
     too_small = spec.nbytes <= spec.dtype.itemsize  # one number is constant, and often repeated
     not_compared = ""
     if too_small:
         not_compared = "a row is one number" if spec.nbytes else "a row holds no number"
-    elif not duplicates:
-        not_compared = "turned off"
     elif len(dataset) > MOST_ROWS:
         not_compared = f"there are more than {MOST_ROWS:,} rows"
     hashes = np.empty((0 if not_compared else len(dataset), 2), np.uint64)
