@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from oocdata.engines.dtypes import named_dtype
-from oocdata.errors import ArgumentError
+from oocdata.errors import ArgumentError, MissingFileError
 from oocdata.formats.opening import list_datasets
 from oocdata.formats.patterns import natural_key
 from oocdata.formats.pictures import Pictures
@@ -178,6 +178,11 @@ def opening_of(
     keys = {name for name in (key, *(name for _, name in pairs)) if name is not None}
     if len(keys) > 1:
         raise ArgumentError(f"`key` must be one dataset; got {', '.join(map(repr, sorted(keys)))}.")
+    for path, name in pairs[1:]:
+        if name is None and re.fullmatch(r"[\w/-]+", path) and not os.path.exists(path):
+            raise MissingFileError(
+                f"No such file. For a dataset: --key {path}, or {files[0]}::{path}.", path=path
+            )
     target = _as_glob([path for path, _ in pairs])
     name = next(iter(keys), None)
     return Opening.of(

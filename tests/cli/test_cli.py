@@ -117,6 +117,8 @@ def test_info_describes_the_only_dataset_that_opens(folder: Path) -> None:
     [
         (["dt.npy"], "No such file. Nearby: ds.npy"),
         (["sim.h5::w"], "'/flow/u', '/flow/v'"),
+        (["sim.h5", "/flow/u"], "--key /flow/u, or sim.h5::/flow/u"),
+        (["sim.h5", "flow/u"], "--key flow/u, or sim.h5::flow/u"),
         (
             ["ds.bin"],
             "For raw binary give --dtype and --shape; for lines of text give --format text.",
