@@ -92,14 +92,13 @@ def check(
                     f"{value!r}. Give the path."
                 )
         return health_of(view, source.name, progress=progress)
-    hints = {"missing": "A check reports missing chunks"}
-    if manifest or write_manifest:
-        stored = "A manifest is of rows as they are stored"
-        hints |= dict.fromkeys(("field", "decode", "pad", "pictures"), stored)
-    for argument, hint in hints.items():
-        if argument in source.arguments:
-            value = source.arguments[argument]
-            raise ArgumentError(f"`{argument}` must be left out; got {value!r}. {hint}.")
+    refused = {"missing"}
+    if manifest or write_manifest:  # of rows as they are stored
+        refused |= {"field", "decode", "pad", "pictures"}
+    for name in sorted(refused & {*source.arguments}):
+        raise ArgumentError(
+            f"`{name}` must be left out: chunks and rows are compared as they are stored."
+        )
     axis = source.axis if isinstance(source.axis, int | str | None) else (*source.axis, 0)[0]
     single = 0 if manifest or write_manifest else None  # checksums are of rows
     source = Opening.of(source, axis=single if axis is None else axis)

@@ -258,11 +258,11 @@ class Scaling:
             the shape of rows, as images and labels do (scale the images only).
         """
         checked = [self._checked(array) for array in arrays]
-        kinds = {(array.dtype, array.shape[array.ndim - len(self.element) :]) for array in checked}
-        if len(kinds) > 1:
+        rows = [(array.dtype, array.shape[array.ndim - len(self.element) :]) for array in checked]
+        if len(set(rows)) > 1:
+            kinds = " and ".join(f"{dtype} of shape {shape}" for dtype, shape in rows)
             raise ArgumentError(
-                f"arrays scaled in one call must be of the same rows; got {_describe(checked)}. "
-                f"{_HINT}"
+                f"arrays scaled in one call must be of the same rows; got {kinds}. {_HINT}"
             )
         scaled = tuple(self._scaled(array) for array in checked)
         return scaled if len(scaled) != 1 else scaled[0]
@@ -274,7 +274,7 @@ class Scaling:
             channels = "" if self.axis is None else f" with channels on axis {self.axis}"
             raise ArgumentError(
                 f"a scaled batch must consist of rows of {self.element} real numbers{channels}; "
-                f"got {_describe([values])}. {_HINT}"
+                f"got {values.dtype} of shape {values.shape}. {_HINT}"
             )
         return values
 
@@ -295,7 +295,3 @@ class Scaling:
                 part += after
                 out[rows] = part
         return out.reshape(shape)
-
-
-def _describe(arrays: list[NDArray[Any]]) -> str:
-    return " and ".join(f"{array.dtype} of shape {array.shape}" for array in arrays)
