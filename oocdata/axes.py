@@ -1,4 +1,4 @@
-"""Recognise the axes of an element (channels, depth, y, x, time), and those of trajectories.
+"""Recognise the axes of an element (channels, depth, y, x, time).
 
 Every axis of an element has a letter: C (channel, or column of a table), D (depth), H (y,
 downwards), W (x, or the axis along which a curve runs), T (time), or ``?`` if it is unknown. The
@@ -7,7 +7,7 @@ names in the file decide (dimension scales of HDF5 and netCDF, ``dimension_names
 by the lengths (`_by_lengths`).
 
 This is the only module that guesses axes: statistics use its channels, previews its height
-and width, and `oocdata info` its hint about trajectories.
+and width.
 """
 
 from __future__ import annotations
@@ -30,8 +30,6 @@ _NAMES = {
     "D": "altitude bottom_top d depth height_level isobaricinhpa lev level plev pressure "
     "pressure_level slice z",
     "T": "frame lead_time prediction_timedelta step t time times timestep",
-    "trajectory": "batch clip demo ensemble episode event member number realization run sample "
-    "sequence sim simulation storm traj trajectories trajectory trial video",
 }
 _LETTERS = {name: letter for letter, names in _NAMES.items() for name in names.split()}
 _NO_NAME = re.compile(r"(phony_)?dim_?\d+")
@@ -42,10 +40,6 @@ _MOST_CURVES = 16  # at most a quarter of the other axis
 _FEW_CHANNELS = 4
 _CHANNELS = ((_FEW_CHANNELS, 1), (32, 4), (128, 8))
 """Most channels, and the least ratio of both sides of the image to that number."""
-
-_NARROW = 4
-"""The longest side of a picture, in lengths of the other one."""
-
 
 BY_LENGTHS = "by their lengths"
 """`Axes.reason` of axes whose names are unknown."""
@@ -136,33 +130,6 @@ def axes_of(
 def row_axes(view: View) -> Axes:
     """Assign a letter to each axis of a view's rows, by the names in its file."""
     return axes_of(view.element, names=view.names[len(view.axes) :])
-
-
-def trajectory_axes(
-    shape: Sequence[int], names: Sequence[str | None] | None = None
-) -> tuple[int, ...]:
-    """Return the axes of an array that look like trajectory and time, outermost first; or ().
-
-    Both are sample axes of an array of many trajectories: ``ooc.open(path, axis=(0, 1))``. `shape`
-    is the shape of the array as stored; `names` are the file's.
-    """
-    file_names = tuple(names or ())
-    known = [_letter(name) for name in file_names]
-    if len(known) != len(shape):
-        known = [None] * len(shape)
-    if "trajectory" in known and "T" in known:
-        return known.index("trajectory"), known.index("T")
-    if len(shape) < 3 or min(shape[:2]) < 2 or known[0] == "T":
-        return ()
-    if known[1] is not None:
-        return (0, 1) if known[1] == "T" else ()
-    element = axes_of(shape[1:], names=file_names[1:])
-    # Tables over time, or a clip of images; a volume with equal sides is not a clip, a picture has
-    # no long and narrow sides, and two first axes of equal length may be a grid of places.
-    sides = element.size("H"), element.size("W")
-    clip = element.letters[0] in "TD" and shape[1] not in shape[2:]
-    clip = clip and max(sides) <= _NARROW * min(sides)
-    return (0, 1) if shape[0] != shape[1] and (clip or element.letters == "WC") else ()
 
 
 def _letter(name: str | None) -> str | None:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import oocdata as ooc
-from oocdata.axes import axes_of, row_axes, trajectory_axes
+from oocdata.axes import axes_of, row_axes
 from oocdata.errors import ArgumentError
 
 # Element, letters, the axis of channels, the kind.
@@ -132,43 +132,6 @@ def test_every_element_has_letters(element: list[int], data: st.DataObject) -> N
     # An image has both H and W, a curve only W.
     assert "W" in known or "H" not in known
     assert axes.kind == "table" or "W" in known or not element
-
-
-# As stored: shape, names, the axes in the hint.
-TRAJECTORIES: list[tuple[tuple[int, ...], tuple[str | None, ...], tuple[int, ...]]] = [
-    ((90, 101, 128, 384), (), (0, 1)),
-    ((100, 20, 64, 64), (), (0, 1)),
-    ((100, 20, 3, 50, 50), (), (0, 1)),
-    ((100, 50, 64, 64, 64), (), (0, 1)),
-    ((256, 256, 128, 128), (), ()),  # places × images of each
-    ((16, 16, 10, 80), (), ()),
-    ((32, 16, 10, 80), (), ()),
-    ((64, 64, 3), (), ()),
-    ((16, 16, 10, 80), ("run", "time", "z", "x"), (0, 1)),
-    ((1000, 50, 7), (), (0, 1)),
-    ((1000, 50), (), ()),
-    ((1000, 50, 50), (), ()),
-    ((1000, 7, 50), (), ()),
-    ((1000, 64, 64, 64), (), ()),
-    ((1000, 3, 50, 50), (), ()),
-    ((1000, 50, 50, 3), (), ()),
-    ((1, 101, 128, 384), (), ()),
-    ((9, 9, 9), ("trajectory", "time", "x"), (0, 1)),
-    ((20, 500, 64, 64), ("time", "clip", "y", "x"), (1, 0)),
-    ((9, 9, 9), ("member", "lat", "time"), (0, 2)),
-    ((9, 9, 9), ("kind", "time", "x"), (0, 1)),
-    ((100, 20, 64, 64), ("time", "level", "lat", "lon"), ()),
-    ((100, 20, 64, 64), (None, "level", "lat", "lon"), ()),
-    ((100, 20, 64, 64), ("time", None, None, None), ()),
-    ((365, 24), ("member", "time"), (0, 1)),
-]
-
-
-@pytest.mark.parametrize(("shape", "names", "axes"), TRAJECTORIES)
-def test_axes_that_look_like_trajectories_in_time(
-    shape: tuple[int, ...], names: tuple[str | None, ...], axes: tuple[int, ...]
-) -> None:
-    assert trajectory_axes(shape, names) == axes
 
 
 def written(folder: Path, kind: str) -> ooc.View:

@@ -160,7 +160,6 @@ UNEQUAL = [[1, 2], [3]]
         (lambda v: v.batches(2, drop_remainder=np.arange(3)), "`drop_remainder` must be True or"),
         (lambda v: v.batches(2, shuffle=v.batches(2)), "`shuffle` must be False, True"),
         (lambda v: ooc.open([CUBE, CUBE], axis=[[1], [2]]), "numbers or names of axes; got [[1]"),
-        (lambda v: ooc.stats(v, duplicates="no"), "`duplicates` must be True or False; got 'no'"),
         (lambda v: ooc.stats(v, progress="no"), "`progress` must be True or False; got 'no'"),
         (lambda v: ooc.bench(v, to_tf="no"), "`to_tf` must be True or False; got 'no'"),
         (lambda v: ooc.check(v, progress="no"), "`progress` must be True or False; got 'no'"),
@@ -168,8 +167,6 @@ UNEQUAL = [[1, 2], [3]]
         (lambda v: v.map(np.sqrt, spec=ooc.ArraySpec("ab", "f4")), "`shape` must be lengths"),
         (lambda v: ooc.ArraySpec(UNEQUAL, "f4"), "`shape` must be an array"),
         (lambda v: ooc.Pictures(channels=UNEQUAL), "`channels` must be 1 (grey)"),
-        (lambda v: ooc.bench(v, batch_sizes=3), "`batch_sizes` must be lengths"),
-        (lambda v: ooc.bench(v, batch_sizes=UNEQUAL), "`batch_sizes` must be an array"),
         (lambda v: ooc.join(v, v, on=[IDS, IDS], how=np.arange(0)), "`how` must be 'exact'"),
     ],
 )

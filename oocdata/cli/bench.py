@@ -17,9 +17,6 @@ _COLD = "Drop the file from the page cache before each epoch, and measure the di
 @command
 def bench(
     array: Opening,
-    batch_sizes: Annotated[
-        Any, option("N,N,...", "Batch sizes, e.g. 32,256.", parser=numbers("32,256", least=1))
-    ] = None,
     windows: Annotated[Any, option("N[,M]", _WINDOWS, parser=_LENGTHS)] = None,
     next_frame: Annotated[
         bool, flag("--next-frame", "Elements are pairs of a row and the next row.")
@@ -34,7 +31,7 @@ def bench(
 ) -> None:
     """Measure how fast a file can be read, and suggest changes.
 
-    Reads the file in sequence, fully shuffled and shuffled by blocks, in several batch sizes, in
+    Reads the file in sequence, fully shuffled and shuffled by blocks, in batches of 32 and 256, in
     interleaved rounds. Also measures the limits: its decoder alone, and with --cold the disk. Then
     suggests changes, based on the figures.
 
@@ -44,7 +41,7 @@ def bench(
     \b
     Examples:
       oocdata bench ds.npy
-      oocdata bench sim.h5::/flow/u --batch-sizes 32,128
+      oocdata bench sim.h5::/flow/u
       oocdata bench run.zarr -k temperature --windows 8,4 --cold
       oocdata bench ds.npy --next-frame --to-tf
       oocdata bench part*.npy --seconds 60 --json
@@ -61,7 +58,6 @@ def bench(
     dataset = view.next_frame() if next_frame else view.windows(*windows) if windows else view
     found = measure(
         dataset,
-        batch_sizes=batch_sizes,
         seconds=seconds,
         to_tf=to_tf,
         cold=cold,

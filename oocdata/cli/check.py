@@ -25,7 +25,6 @@ def check(
         str | None, option("FILE", "The manifest, if not FILE.manifest.")
     ] = None,
     overwrite: Overwrite = False,
-    allow: Annotated[str, option("KINDS", "Findings to accept, e.g. nan,unwritten.")] = "",
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -37,24 +36,19 @@ def check(
     a dataset's name, all datasets are read. Several files are checked one by
     one; many healthy ones are only counted.
 
-    Exit code 3: found something that --allow does not name.
+    Exit code 3: found damage, or a number that is NaN or infinite.
 
     \b
     Examples:
       oocdata check ds.npy
       oocdata check part*.npy
-      oocdata check sim.h5::/flow/u --allow nan,unwritten
+      oocdata check sim.h5::/flow/u
       oocdata check run.zarr --write-manifest
       oocdata check run.zarr --manifest
       oocdata check run.zarr --manifest --manifest-file sums/run.manifest
     """  # noqa: D301
-    from oocdata.tools.check import KINDS
     from oocdata.tools.check import check as run
 
-    allowed = [kind.strip() for kind in allow.split(",") if kind.strip()]
-    unknown = [kind for kind in allowed if kind not in KINDS]
-    if unknown:
-        raise ArgumentError(f"`allow` must name some of {', '.join(KINDS)}; got {unknown[0]!r}.")
     if manifest_file is not None and not (manifest or write_manifest):
         raise ArgumentError("`manifest_file` needs `manifest` or `write_manifest`.")
     if manifest_file is None and (manifest or write_manifest) and "://" in str(array.target):
@@ -75,5 +69,5 @@ def check(
         raise typer.Exit(1)
     if write_manifest and not health.written:
         typer.echo("oocdata: no manifest was written, because the data are damaged.", err=True)
-    if not health.healthy(allowed) or (write_manifest and not health.written):
+    if not health.healthy() or (write_manifest and not health.written):
         raise typer.Exit(3)

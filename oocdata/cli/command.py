@@ -9,6 +9,7 @@ import inspect
 import io
 import json
 import re
+import shlex
 import shutil
 import signal
 import sys
@@ -85,40 +86,32 @@ def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 _OPENING_OPTIONS = tuple(_parameters(opening_of))
 """Names of the options that open an array."""
 
-_OTHER_NAMES = {
-    "files": "FILE", "path": "FILE", "target": "FILE", "source": "FILE", "destination": "DST",
-    "sizes": "--split", "service": "--dispatcher", "folder": "FOLDER", "cache": "FOLDER",
-}  # fmt: skip
+_OTHER_NAMES = {"path": "FILE", "target": "FILE", "source": "FILE", "sizes": "--split",
+                "service": "--dispatcher", "cache": "FOLDER"}  # fmt: skip
 """Options whose names differ from the arguments in Python."""
 
-OPTION_NAMES = "oocdata.named"
-"""Key in the `meta` of a context, for temporary additions to these names."""
-
-_ARGUMENT = re.compile(
-    r"\booc\.\w+\((?:[^()]|\([^()]*\))*\)"  # a call in Python, which is left unchanged
-    r"""|`([a-z_]+)`|\b([a-z_]+)=(True\b|(["']?)\w+\4(?!\w|\.\w|\()|(?='))"""
-)
+_ARGUMENT = re.compile(r"`(\w+)`|(?<!, )(?<!\()\b(\w+)=(\w+|'[^']*'|\"[^\"]*\")")
+"""An argument, or one with its value, but not in a call in Python."""
 
 
 def with_option_names(text: str, context: typer.Context) -> str:
-    """Return a message in which the arguments of a function are replaced by a command's options."""
+    """Return a message in which a command's options replace the arguments of a function."""
     options, flags = dict(_OTHER_NAMES), set[str]()
     for param in context.command.params:
-        if param.name and param.opts[0].startswith("-"):
-            options[param.name] = max(param.opts, key=len)
-            flags |= {param.name} if getattr(param, "is_flag", False) else set()
-    options |= context.meta.get(OPTION_NAMES, {})
+        name, is_option = param.name or "", param.opts[0].startswith("-")
+        options[name] = max(param.opts, key=len) if is_option else str(param.metavar)
+        flags |= {name} if getattr(param, "is_flag", False) else set()
 
     def as_option(match: re.Match[str]) -> str:
-        name, value = match[1] or match[2], (match[3] or "").strip("\"'")
-        if name not in options or (match[2] and value == "True" and name not in flags):
+        name, value = match[1] or match[2], match[3]
+        if name not in options or (value == "True" and name not in flags):
             return match[0]
-        return options[name] if match[1] or value == "True" else f"{options[name]} {value}"
+        if value is None or name in flags:
+            return options[name]
+        bare = value.strip("'\"")
+        return f"{options[name]} {shlex.quote(bare)}"
 
-    if "pictures" in options:
-        python = "pictures=ooc.Pictures(size=(height, width), channels=3)"
-        text = text.replace(python, "--pictures 180,240,3")
-    return _ARGUMENT.sub(as_option, re.sub(r"ooc\.open\(…, (\w+=\w+)\)", r"\1", text))
+    return _ARGUMENT.sub(as_option, text)
 
 
 def print_result(result: Any, as_json: bool, **more: object) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from oocdata.cli.command import CONTEXT, OPTION_NAMES, command, print_result
+from oocdata.cli.command import command, print_result
 from oocdata.cli.options import (
     FILES,
     Json,
@@ -19,7 +19,7 @@ from oocdata.cli.options import (
     rows_of,
     split_key,
 )
-from oocdata.errors import ArgumentError, DamagedChunkError
+from oocdata.errors import ArgumentError, DamagedChunkError, UnsupportedDtypeError
 from oocdata.tools.opening import Opening
 
 _DST = (
@@ -82,10 +82,11 @@ def convert(
         if not len(view):
             raise ArgumentError(f"`rows` must hold a row of the {len(array.view())} there are.")
     if to_dtype is not None:
-        meta = CONTEXT.get().meta
-        meta[OPTION_NAMES] = {"dtype": "--to-dtype"}  # --dtype is the dtype of raw binary
-        view = view.astype(to_dtype)
-        del meta[OPTION_NAMES]
+        try:
+            view = view.astype(to_dtype)
+        except (ArgumentError, UnsupportedDtypeError) as error:
+            # Here, --dtype is the dtype of raw binary.
+            raise type(error)(str(error).replace("`dtype`", "`to_dtype`")) from None
     plan = plan_of(
         view,
         path,

@@ -19,9 +19,6 @@ from oocdata.formats.patterns import natural_key
 from oocdata.formats.pictures import Pictures
 from oocdata.tools.opening import Opening
 
-_MOST_OFFERED = 500
-"""Most datasets that are offered to a completing shell."""
-
 
 def option(
     metavar: str,
@@ -60,11 +57,6 @@ def numbers(
 
     It accepts only integers, unless the example has a decimal point. With `alone`, it returns a
     single number as a number.
-
-    Examples
-    --------
-    >>> numbers("32,256")("1, 2"), numbers("0.6,0.2")("0.5,3")
-    ((1, 2), (0.5, 3))
     """
 
     def parse(text: str) -> Any:
@@ -87,13 +79,7 @@ def _number(text: str) -> int | float:
 
 
 def rows_of(text: str) -> slice:
-    """Return a range of rows as a slice.
-
-    Examples
-    --------
-    >>> rows_of("100:200"), rows_of(":-1")
-    (slice(100, 200, None), slice(None, -1, None))
-    """
+    """Return a range of rows as a slice."""
     with suppress(ValueError):
         ends = [int(part) if part.strip() else None for part in text.split(":")]
         if 2 <= len(ends) <= 3 and ends[2:] != [0]:
@@ -131,10 +117,7 @@ def _keys(context: typer.Context, incomplete: str) -> list[str]:
         keys = [key for key in list_datasets(path) if key]
     if not incomplete.startswith("/"):
         keys = [key.removeprefix("/") for key in keys]
-    keys = [key for key in keys if key.startswith(incomplete)][:_MOST_OFFERED]
-    if os.environ.get("_OOCDATA_COMPLETE", "").endswith("bash"):  # other shells quote themselves
-        keys = [re.sub(r"([^\w@%+=:,./-])", r"\\\1", key) for key in keys]
-    return keys
+    return [key for key in keys if key.startswith(incomplete)]
 
 
 FILES = (
@@ -182,13 +165,7 @@ def opening_of(
         Literal["text"] | None, option("text", "Read the file as lines of text.")
     ] = None,
 ) -> Opening:
-    """Return the `Opening` that these options describe; see `oocdata.cli.command`.
-
-    Examples
-    --------
-    >>> opening_of(["field.bin::u"], dtype=">f4", shape=(-1, 64)).code()
-    "ooc.open('field.bin', 'u', dtype='>f4', shape=(-1, 64))"
-    """
+    """Return the `Opening` that these options describe; see `oocdata.cli.command`."""
     pairs = [split_key(file) for file in files or ()]  # `oocdata demo` may have no files
     keys = {name for name in (key, *(name for _, name in pairs)) if name is not None}
     if len(keys) > 1:
@@ -212,11 +189,6 @@ def _as_glob(paths: list[str]) -> str | list[str]:
 
     A single file is returned as it is. Files are left unchanged if their names differ in more than
     numbers, or if they are not in the order of a shell.
-
-    Examples
-    --------
-    >>> _as_glob(["u_1.npy", "u_10.npy", "u_2.npy"]), _as_glob(["u_2.npy", "u_1.npy"])
-    (['u_1.npy', 'u_2.npy', 'u_10.npy'], ['u_2.npy', 'u_1.npy'])
     """
     if len(paths) == 1:
         return paths[0]
@@ -230,13 +202,7 @@ def _as_glob(paths: list[str]) -> str | list[str]:
 
 
 def split_key(text: str) -> tuple[str, str | None]:
-    """Return the file and the dataset of ``FILE::NAME``.
-
-    Examples
-    --------
-    >>> split_key("sim.h5::/flow/u"), split_key("ds.npy"), split_key("zip::https://host/a.zarr")
-    (('sim.h5', '/flow/u'), ('ds.npy', None), ('zip::https://host/a.zarr', None))
-    """
+    """Return the file and the dataset of ``FILE::NAME``."""
     file, _, key = text.rpartition("::")
     if not file or not key or "://" in key or os.path.exists(text):
         return text, None

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from oocdata.cli.command import command, print_result
-from oocdata.cli.options import Json, Quiet, flag, numbers, option
+from oocdata.cli.options import Json, Quiet, numbers, option
 from oocdata.tools.opening import Opening
 
 _SPLIT = "Read the first part only: 0.6,0.2,0.2, or counts."
@@ -30,9 +30,6 @@ def stats(
             "AXIS", "The axis of the channels: from 1, or its name; or 'none'.", parser=_channels
         ),
     ] = "auto",
-    duplicates: Annotated[
-        bool, flag("--duplicates/--no-duplicates", "Look for identical rows.")
-    ] = True,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -51,14 +48,14 @@ def stats(
       oocdata stats ds.npy
       oocdata stats ds.npy --split 0.6,0.2,0.2
       oocdata stats sim.h5::/flow/u --channels 1
-      oocdata stats run.zarr -k temperature --channels none --no-duplicates
+      oocdata stats run.zarr -k temperature --channels none
       oocdata stats part*.npy --json > stats.json
     """  # noqa: D301
     from oocdata.tools.stats import stats as stats_of
 
     view = array.view()
     part = view if split is None else view.split(*split)[0]
-    found = stats_of(part, channels=channels, duplicates=duplicates, progress=not quiet)
+    found = stats_of(part, channels=channels, progress=not quiet)
     print_result(found, json, path=array.target, key=array.key, split=split)
     if split is not None and not json:
         sizes = ",".join(map(str, split))

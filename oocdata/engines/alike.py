@@ -47,7 +47,7 @@ def check_same_shape(
     raise MismatchedPartsError(
         f"parts must have one dtype, and one shape besides axis {axis}; they have "
         f"{', '.join(counted[:-1])} and {counted[-1]}. Leave some out; or fill rows up to one "
-        "shape, ooc.open(…, pad=0); or open them one by one, bring them to one shape and dtype, "
+        "shape with `pad`; or open them one by one, bring them to one shape and dtype, "
         "such as view[:, :8] or view.astype('f4'), and join them by ooc.concat.",
         path=path,
         key=key,

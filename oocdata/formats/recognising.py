@@ -75,7 +75,7 @@ def format_of(path: str) -> Format:
     begins = f"its first bytes are {head[:8]!r}" if head else "it is empty"
     raise UnknownFormatError(
         f"{_RULE}; {begins}. For raw binary give `dtype` and "
-        "`shape`; for lines of text, format='text'.",
+        "`shape`; for lines of text give format='text'.",
         path=path,
     )
 

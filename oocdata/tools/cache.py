@@ -4,32 +4,19 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from datetime import datetime
 
 from oocdata.advice.reading import size
 from oocdata.errors import ArgumentError, MissingFileError
 from oocdata.stores.folder import OBJECTS, CacheFolder
-from oocdata.tools.report import Report, fields_text, table
+from oocdata.tools.report import Report, fields_text
 from oocdata.writers.cache import WrittenCache, written_caches
 
 _ENVIRONMENT = "OOCDATA_CACHE"
-_MOST_LISTED = 20
-"""Objects, and datasets, in the text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cache(Report):
-    """Contents of a cache folder, and what was deleted from it; the result of `cache`.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     CacheFolder(folder).entry("s3://bucket/a", "1", 70).write(0, bytes(70))
-    ...     found = cache(folder, clear=True)
-    >>> found.freed, found.object_bytes
-    (8192, 0)
-    """
+    """Contents of a cache folder, and what was deleted from it; the result of `cache`."""
 
     folder: str
     limit: int | None  #: bytes that objects may take; None if no object was ever cached
@@ -49,16 +36,7 @@ class Cache(Report):
             ("cleared", None if self.freed is None else size(self.freed)),
             *(("left", f"{path}: a process is writing it") for path in self.in_use),
         ]
-        lines = [fields_text(fields)]
-        rows = [
-            (entry.made_of, size(entry.nbytes), "all" if entry.whole else "a part",
-             f"{datetime.fromtimestamp(entry.used):%Y-%m-%d %H:%M}")
-            for entry in self.datasets[:_MOST_LISTED]
-        ]  # fmt: skip
-        if rows:
-            lines += ["", table(["", "cached", "of", "last used"], rows)]
-        more = len(self.datasets) - len(rows)
-        return "\n".join([*lines, *([f"… {more:,} more: --json"] if more else [])])
+        return fields_text(fields)
 
 
 def cache(

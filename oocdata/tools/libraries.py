@@ -17,16 +17,10 @@ from oocdata.errors import ArgumentError, needed
 _SUFFIXES = (".png", ".jpg", ".jpeg", ".pdf", ".svg", ".gif", ".webp")
 
 
-def library(module: str, use: str, install: str) -> Any:
-    """Import a module; if that fails, raise an error with its use and the pip command."""
-    with needed(use, install):
-        return import_module(module)
-
-
 def matplotlib(module: str = "") -> Any:
     """Import matplotlib, or one of its modules."""
-    name = f"matplotlib.{module}".rstrip(".")
-    return library(name, "pictures are drawn with matplotlib", "'oocdata[pictures]'")
+    with needed("pictures are drawn with matplotlib", "'oocdata[pictures]'"):
+        return import_module(f"matplotlib.{module}".rstrip("."))
 
 
 def check_picture(path: Path) -> Path:
@@ -40,7 +34,7 @@ def check_picture(path: Path) -> Path:
     return path
 
 
-def import_tensorflow(needed: str = "the demonstration trains") -> Any:
+def import_tensorflow(use: str = "the demonstration trains") -> Any:
     """Import TensorFlow for the CPU, and discard what it writes to standard error meanwhile."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
@@ -51,7 +45,8 @@ def import_tensorflow(needed: str = "the demonstration trains") -> Any:
     with tempfile.TemporaryFile() as discarded:
         os.dup2(discarded.fileno(), 2)
         try:
-            tensorflow = library("tensorflow", f"{needed} with TensorFlow", "tensorflow")
+            with needed(f"{use} with TensorFlow", "tensorflow"):
+                tensorflow: Any = import_module("tensorflow")
             tensorflow.constant(0)  # makes TensorFlow look for devices, with more warnings
         finally:
             os.dup2(stderr, 2)

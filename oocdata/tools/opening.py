@@ -5,41 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod
-from typing import Any, Literal, TypedDict, Unpack
-
-from numpy.typing import DTypeLike
+from typing import Any
 
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.open import open as open_view
 from oocdata.datasets.ragged import Ragged
-from oocdata.datasets.spec import as_dtype, leaves
+from oocdata.datasets.spec import leaves
 from oocdata.datasets.view import View
-from oocdata.engines.dtypes import dtype_text
 from oocdata.errors import ArgumentError, UnsupportedDtypeError
-from oocdata.formats.opening import Axis, Missing, files_matching, local_path
+from oocdata.formats.opening import Axis, files_matching, local_path
 from oocdata.formats.patterns import Key, key_label
-from oocdata.formats.pictures import Pictures
 
 _NUMBERS = "biufc"
-
-
-class OpenArguments(TypedDict, total=False):
-    """The arguments of `oocdata.open` besides target, key and store (give an open View instead)."""
-
-    axis: Axis
-    dtype: DTypeLike | None
-    shape: Sequence[int] | None
-    offset: int
-    missing: Missing | None
-    external: bool
-    verify: bool | str | os.PathLike[str] | None
-    field: str | Sequence[str]
-    decode: bool
-    pad: float | None
-    format: Literal["text"] | None
-    pictures: Pictures | None
-    cache: str | os.PathLike[str] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +24,6 @@ class Opening:
     """The target of a tool: arguments of `oocdata.open`, or an open dataset.
 
     Each function makes an `Opening` with `Opening.of`; the commands make and pass one themselves.
-
-    Examples
-    --------
-    >>> import numpy as np, oocdata as ooc
-    >>> opening = Opening.of("sim.h5", "/u", axis=1)
-    >>> opening.name, opening.code()
-    ('sim.h5 /u', "ooc.open('sim.h5', '/u', axis=1)")
-    >>> opening = Opening.of(ooc.open(np.zeros((10, 3))).windows(2))
-    >>> opening.name, opening.dataset()
-    ('an array in memory', <Windows: 9 elements of 2 rows>)
     """
 
     target: Any
@@ -64,35 +31,23 @@ class Opening:
     arguments: Mapping[str, Any] = field(default_factory=dict)  # the others, without defaults
 
     @classmethod
-    def of(cls, target: Any, key: Key | None = None, **arguments: Unpack[OpenArguments]) -> Opening:
-        """Return the Opening of a target: an Opening, a Dataset, or a target of `oocdata.open`.
-
-        With a Dataset, which is open already, any other argument is an ArgumentError.
-        """
-        keywords: dict[str, Any] = dict(arguments)
-        for name in keywords.keys() - OpenArguments.__annotations__.keys():
-            raise TypeError(f"{name!r} is not an argument of oocdata.open.")
+    def of(cls, target: Any, key: Key | None = None, **arguments: Any) -> Opening:
+        """Return the Opening of a target: an Opening, a Dataset, or a target of `oocdata.open`."""
         if isinstance(target, Opening):
-            keywords = {**target.arguments, **keywords}
+            arguments = {**target.arguments, **arguments}
             target, key = target.target, key or target.key
-        if not isinstance(keywords.get("dtype"), str | None):
-            keywords["dtype"] = dtype_text(as_dtype(keywords["dtype"]))
-        if keywords.get("shape") is not None:
-            keywords["shape"] = tuple(map(int, keywords["shape"]))
         defaults: dict[str, Any] = {"pad": (None,), "axis": (0,)}  # 0 is a pad, None an axis
-        keywords = {
+        arguments = {
             name: value
-            for name, value in keywords.items()
+            for name, value in arguments.items()
             if value not in defaults.get(name, (None, False, ()))
         }
-        opening = cls(_local(target), key, keywords)
-        if isinstance(target, Dataset):
-            for name, value in opening.keywords().items():
-                raise ArgumentError(
-                    f"`{name}` must be left out for a {type(target).__name__}, which is open "
-                    f"already; got {value!r}. Give the path instead."
-                )
-        return opening
+        if isinstance(target, Dataset) and key is not None:
+            raise ArgumentError(
+                f"`key` must be left out for a {type(target).__name__}, which is open already; got "
+                f"{key!r}. Give the path instead."
+            )
+        return cls(_local(target), key, arguments)
 
     @property
     def axis(self) -> Axis:
@@ -137,20 +92,12 @@ class Opening:
         dataset = self.dataset()
         for leaf in leaves(dataset.spec):
             if leaf.dtype.kind not in _NUMBERS:
-                numeric = [name for name in leaf.dtype.names or ()
-                           if leaf.dtype[name].base.kind in _NUMBERS]  # fmt: skip
-                hint = "Convert them in Python, with `.astype('f4')` or in `.map`"
-                if leaf.dtype.kind in "OSU":
-                    hint = (
-                        "Encoded pictures are opened with "
-                        "pictures=ooc.Pictures(size=(height, width), channels=3). Text has "
-                        "lengths, in Python: .map(np.vectorize(len))"
-                    )
-                if numeric:
-                    hint = f"Give a field, such as field={numeric[0]!r}"
-                message = f"elements must be numbers; got {leaf.kind}. {hint}."
-                path = next((source.storage().path for source in dataset.sources()), None)
-                raise UnsupportedDtypeError(message, path=path)
+                raise UnsupportedDtypeError(
+                    f"elements must be numbers; got {leaf.kind}. Give a field of structured rows, "
+                    "open encoded pictures with `pictures`, or convert them in Python, with "
+                    "`.astype('f4')` or in `.map`.",
+                    path=next((source.storage().path for source in dataset.sources()), None),
+                )
         return dataset
 
     def view(self, *, unequal: bool = False) -> View:
@@ -203,29 +150,6 @@ class Opening:
             f"{name}={'ooc.' * (name == 'pictures')}{value!r}" for name, value in keywords.items()
         ]
         return f"ooc.open({', '.join(arguments)})"
-
-
-def describe_rows(dataset: Dataset) -> str:
-    """Describe the rows of an array that a dataset selects.
-
-    Examples
-    --------
-    >>> import numpy as np, oocdata as ooc
-    >>> train, _ = ooc.open(np.zeros((50, 3))).split(0.6, 0.4)
-    >>> describe_rows(train)
-    '30 of 50 rows: 0 to 29'
-    """
-    if not isinstance(dataset, View):
-        return repr(dataset)
-    number, rows = len(dataset), dataset.rows
-    total = prod(dataset.source.shape[axis] for axis in dataset.axes)
-    if not number:
-        return "no rows"
-    if isinstance(rows, range) and rows.step == 1:
-        if number == total:
-            return f"all {number:,} rows"
-        return f"{number:,} of {total:,} rows: {rows[0]:,} to {rows[-1]:,}"
-    return f"{number:,} rows, chosen of {total:,}"
 
 
 def _as_list(target: Any) -> Sequence[Any]:

@@ -63,13 +63,6 @@ def each_block(
     unreadable chunks instead (single rows, where every row has an address). With a `label`, a
     progress bar is shown on standard error. With `out`, of the shape of all rows, the blocks are
     parts of it.
-
-    Examples
-    --------
-    >>> import oocdata as ooc
-    >>> view = ooc.open(np.arange(10).reshape(5, 2))
-    >>> list(each_block(view, lambda block: (block.rows, int(block.values.sum())), unit=5))
-    [(range(0, 5), 45)]
     """
     total, row_bytes = len(dataset), spec_of_one_array(dataset).nbytes
     rows, threads, most = block_sizes(dataset, unit)

@@ -20,12 +20,6 @@ def wrapped(text: str, first: str = "", rest: str = "", width: int = 80) -> str:
     """Wrap a text at `width`; prefix the first line with `first`, the others with `rest`.
 
     Longer words are not broken.
-
-    Examples
-    --------
-    >>> print(wrapped("Chunks of 100 rows are long for shuffling.", "- ", "  ", width=30))
-    - Chunks of 100 rows are long
-      for shuffling.
     """
     return textwrap.fill(
         text,
@@ -38,47 +32,23 @@ def wrapped(text: str, first: str = "", rest: str = "", width: int = 80) -> str:
 
 
 def labelled(label: str, text: str, indent: int = 11) -> str:
-    """Return a label and a text, wrapped in a column of its own to the width of the terminal.
-
-    Examples
-    --------
-    >>> print(labelled("codec", "shuffle, gzip 4"))
-    codec      shuffle, gzip 4
-    """
+    """Return a label and a text, wrapped in a column of its own to the width of the terminal."""
     width = max(get_terminal_size().columns, 40)
     return wrapped(text, f"{label:<{indent - 1}} ", " " * indent, width)
 
 
 def fields_text(fields: Iterable[tuple[str, str | None]]) -> str:
-    """Return lines of labels and texts; fields without a text are left out.
-
-    Examples
-    --------
-    >>> print(fields_text([("codec", "gzip 4"), ("advice", "")]))
-    codec      gzip 4
-    """
+    """Return lines of labels and texts; fields without a text are left out."""
     return "\n".join(labelled(label, text) for label, text in fields if text)
 
 
 def counted(number: int, noun: str) -> str:
-    """Return a number with its noun.
-
-    Examples
-    --------
-    >>> counted(1, "row"), counted(1200, "row")
-    ('1 row', '1,200 rows')
-    """
+    """Return a number with its noun."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def rows_text(shape: Sequence[int], dtype: object) -> str:
-    """Describe an array by its rows; `shape` is ``(rows, *element)``.
-
-    Examples
-    --------
-    >>> rows_text((200, 3, 50), "float32"), rows_text((1,), "int64")
-    ('200 rows of (3, 50) float32', '1 row of int64')
-    """
+    """Describe an array by its rows; `shape` is ``(rows, *element)``."""
     element = f"{tuple(shape[1:])} " if len(shape) > 1 else ""
     return f"{counted(shape[0], 'row')} of {element}{dtype}"
 
@@ -89,15 +59,7 @@ def table(
     left: Collection[int] = (0,),
     width: int = 200,
 ) -> str:
-    """Return a table without rules; columns numbered in `left` are aligned left, others right.
-
-    Examples
-    --------
-    >>> print(table(["way", "elements/s"], [("sequential", "12,000"), ("shuffled", "900")]))
-    way         elements/s
-    sequential      12,000
-    shuffled           900
-    """
+    """Return a table without rules; columns numbered in `left` are aligned left, others right."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -128,13 +90,7 @@ class Report:
 
 
 def plain(value: Any) -> Any:
-    """Convert a value for ``json.dumps``; numbers that are not finite become None.
-
-    Examples
-    --------
-    >>> plain({"rows": (range(3, 5),), "mean": np.array([0.5, np.nan])})
-    {'rows': [[3, 5]], 'mean': [0.5, None]}
-    """
+    """Convert a value for ``json.dumps``; numbers that are not finite become None."""
     if isinstance(value, Report):
         return value.to_json()
     if is_dataclass(value):
@@ -157,12 +113,6 @@ def progress(
     """Show a progress bar on standard error, if that is a terminal.
 
     The context is a function to call, from any thread, with the amount done since its last call.
-
-    Examples
-    --------
-    >>> with progress("reading", total=3) as advance:
-    ...     for _ in range(3):
-    ...         advance(1)
     """
     if not shown:
         yield lambda count: None

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import zarr
 
-from oocdata.tools.check import KINDS, Finding, Health
+from oocdata.tools.check import Finding, Health
 
 ROWS = np.random.default_rng(0).random((40, 3, 16, 16), np.float32)
 
@@ -65,14 +65,6 @@ def test_findings(folder: Path) -> None:
         "              20 numbers are infinite.",
         "2 findings: nan, inf.",
     ]
-
-
-def test_findings_that_are_allowed(folder: Path) -> None:
-    assert run("nan.npy", "--allow", "nan").exit_code == 3
-    result = run("nan.npy", "--allow", "nan, inf")
-    assert result.exit_code == 0
-    assert "2 findings: nan, inf." in result.stdout
-    assert run("sim.h5", "--allow", ",".join(KINDS)).exit_code == 0
 
 
 def test_all_datasets_and_one(folder: Path) -> None:
@@ -128,7 +120,6 @@ def test_no_manifest_of_damaged_data(folder: Path) -> None:
     result = run("sim.h5", "--write-manifest")
     assert result.exit_code == 3
     assert "no manifest was written" in result.stderr
-    assert run("sim.h5", "--write-manifest", "--allow", "damaged").exit_code == 3
     assert not (folder / "sim.h5.manifest").exists()
 
 

@@ -252,4 +252,4 @@ def test_the_command_line_option(tmp_path: Path) -> None:
     opening = opening_of([path], field="at,x", decode=True)
     assert opening.code() == f"ooc.open({path!r}, field=('at', 'x'), decode=True)"
     assert_array_equal(np.asarray(opening.view()), rows(9)["at"]["x"])
-    assert ooc.stats(path, field="id").overall.max == 8
+    assert ooc.stats(ooc.open(path, field="id")).overall.max == 8

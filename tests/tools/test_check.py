@@ -30,6 +30,7 @@ from oocdata.errors import (
 )
 from oocdata.threads import Threads, cores, in_order
 from oocdata.tools.check import Health, check, opening
+from oocdata.tools.opening import Opening
 
 ROWS = np.random.default_rng(0).integers(0, 9, (60, 3, 40)).astype("f4")
 
@@ -82,7 +83,7 @@ HEALTHY: dict[str, Any] = {
 def test_a_healthy_array(tmp_path: Path, name: str) -> None:
     HEALTHY[name](tmp_path / name, ROWS)
     for axis in (0, 1, -1):
-        health = check(tmp_path / name, axis=axis)
+        health = check(Opening.of(tmp_path / name, axis=axis))
         assert health.healthy(), health
         (one,) = health.datasets
         assert one.shape == np.moveaxis(ROWS, axis, 0).shape
@@ -119,7 +120,7 @@ def test_a_npy_cut_anywhere(tmp_path: Path, nbytes: int, axis: int, order: str) 
     os.truncate(tmp_path / "a.npy", nbytes)
     ends = 128 + 4 * (1 + np.arange(ROWS.size).reshape(ROWS.shape, order=order))  # type: ignore[call-overload]
     beyond = np.moveaxis(ends > nbytes, axis, 0).reshape(ROWS.shape[axis], -1).any(axis=1)
-    health = check(tmp_path / "a.npy", axis=axis)
+    health = check(Opening.of(tmp_path / "a.npy", axis=axis))
     assert found(health) == {"truncated": np.flatnonzero(beyond).tolist()}
 
 
@@ -145,15 +146,15 @@ def test_trailing_bytes(tmp_path: Path) -> None:
 def test_raw_binary(tmp_path: Path) -> None:
     ROWS.astype(">f4").tofile(tmp_path / "a.bin")
     raw: dict[str, Any] = {"dtype": ">f4", "shape": (-1, 3, 40)}
-    assert check(tmp_path / "a.bin", **raw).healthy()
+    assert check(Opening.of(tmp_path / "a.bin", **raw)).healthy()
     os.truncate(tmp_path / "a.bin", 480 * 10 + 100)
-    assert found(check(tmp_path / "a.bin", **raw)) == {"trailing": []}
+    assert found(check(Opening.of(tmp_path / "a.bin", **raw))) == {"trailing": []}
     raw["shape"] = (60, 3, 40)
-    assert found(check(tmp_path / "a.bin", **raw)) == {"truncated": runs(range(10, 60))}
+    assert found(check(Opening.of(tmp_path / "a.bin", **raw))) == {"truncated": runs(range(10, 60))}
     with pytest.raises(UnknownFormatError):
         check(tmp_path / "a.bin")
     with pytest.raises(MissingFileError):
-        check(tmp_path / "none.bin", **raw)
+        check(Opening.of(tmp_path / "none.bin", **raw))
 
 
 def chunks_of(path: Path, key: str) -> list[Any]:
@@ -293,7 +294,7 @@ def test_missing_sources_of_a_virtual_dataset(tmp_path: Path, there: tuple[int, 
         file.create_virtual_dataset("u", layout)
     for part in {0, 1, 2} - set(there):
         (tmp_path / f"{part}.h5").unlink()
-    health = check(tmp_path / "all.h5", external=True)
+    health = check(Opening.of(tmp_path / "all.h5", external=True))
     expected = {} if 1 in there else {"missing": runs(range(20, 40))}
     assert found(health, "/u") == expected
     with pytest.raises(ExternalDataError):
@@ -464,7 +465,7 @@ def test_a_file_of_no_numbers_is_a_note_among_others(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedDtypeError, match="an array of objects"):
         check([tmp_path / "a.npy", tmp_path / "b.npy"])
     with pytest.raises(ArgumentError, match="2-dimensional"):
-        check([tmp_path / "c.npy", tmp_path / "c.npy"], axis=7)
+        check(Opening.of([tmp_path / "c.npy", tmp_path / "c.npy"], axis=7))
 
 
 def test_files_of_rows_that_are_wrong_are_named(tmp_path: Path) -> None:
@@ -501,9 +502,9 @@ def test_globs_and_wrong_calls(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="together"):
         check(tmp_path / "part0.npy", write_manifest=True, manifest=True)
     with pytest.raises(ArgumentError, match="together"):
-        check(tmp_path / "part0.npy", shape=(3,))
+        check(Opening.of(tmp_path / "part0.npy", shape=(3,)))
     with pytest.raises(ArgumentError, match="3-dimensional"):
-        check(tmp_path / "part0.npy", axis=3)
+        check(Opening.of(tmp_path / "part0.npy", axis=3))
     with pytest.raises(ArgumentError, match="`key` must be None"):
         check(tmp_path / "part0.npy", "u")
     with pytest.raises(ArgumentError, match="`manifest` must be the path of a manifest for a URL"):
@@ -562,8 +563,10 @@ def test_rows_along_one_axis(tmp_path: Path) -> None:
     zarr.create_array(tmp_path / "a.zarr", data=values, chunks=(6, 1, 7))
     write_hdf5(tmp_path / "a.h5", values, chunks=(6, 1, 7), compression="gzip")
     for name in ("a.npy", "a.zarr", "a.h5"):
-        assert [one.rows for one in check(tmp_path / name, axis=2).findings] == [(range(30, 31),)]
-        (nan,) = check(tmp_path / name, axis=(1, 0)).findings
+        assert [one.rows for one in check(Opening.of(tmp_path / name, axis=2)).findings] == [
+            (range(30, 31),)
+        ]
+        (nan,) = check(Opening.of(tmp_path / name, axis=(1, 0))).findings
         assert nan.rows == (range(1, 2),)
 
 
@@ -577,21 +580,23 @@ def test_single_numbers_without_a_row_axis(tmp_path: Path) -> None:
     for name, array in values.items():
         group.create_array(name, data=np.asarray(array))
     for name in ("a.npz", "a.h5", "a.zarr"):
-        health = check(tmp_path / name, axis=None)
+        health = check(Opening.of(tmp_path / name, axis=None))
         shapes = {str(one.key).strip("/"): one.shape for one in health.datasets}
         assert shapes == {"loss": (1,), "steps": (1,), "u": (3,)}
         findings = {str(one.key).strip("/"): (one.kind, *one.rows) for one in health.findings}
         assert findings == {"loss": ("nan", range(1)), "u": ("inf", range(3))}
-        assert check(tmp_path / name, "steps", axis=None).healthy()
+        assert check(Opening.of(tmp_path / name, "steps", axis=None)).healthy()
     group.create_array("absent", shape=(), dtype="f4")
     group.create_array("cut", data=np.float64(3), compressors=None)
     (tmp_path / "a.zarr/cut/c").write_bytes(b"1234")
-    findings = {str(one.key): one.kind for one in check(tmp_path / "a.zarr", axis=None).findings}
+    findings = {
+        str(one.key): one.kind for one in check(Opening.of(tmp_path / "a.zarr", axis=None)).findings
+    }
     assert findings == {"absent": "unwritten", "cut": "damaged", "loss": "nan", "u": "inf"}
-    assert found(check([tmp_path / "a.npy"], axis=None)) == {"nan": [0]}
+    assert found(check(Opening.of([tmp_path / "a.npy"], axis=None))) == {"nan": [0]}
     with (tmp_path / "a.npy").open("r+b") as file:
         file.truncate(130)
-    (cut,) = check(tmp_path / "a.npy", axis=None).findings
+    (cut,) = check(Opening.of(tmp_path / "a.npy", axis=None)).findings
     assert (cut.kind, cut.row_count) == ("truncated", 0)
 
 
@@ -609,7 +614,7 @@ def test_part_of_an_array_by_the_positions_in_it(tmp_path: Path) -> None:
     assert found(check(view[:, :1])) == {"damaged": runs(range(24, 30))}
     assert found(check(ooc.open(values, axis=(0, 1)))) == {"nan": [22, 91, 94, 151]}
     said = " ".join(str(check(train)).split())
-    assert "a.h5 /u (30 of 60 rows: 0 to 29): 30 rows of (3, 40) float32" in said
+    assert "a.h5 /u: 30 rows of (3, 40) float32" in said
     with pytest.raises(ArgumentError, match="`manifest` must be left out"):
         check(train, manifest=True)
     with pytest.raises(ArgumentError, match="must be a path, or a View"):
@@ -619,12 +624,11 @@ def test_part_of_an_array_by_the_positions_in_it(tmp_path: Path) -> None:
 def test_only_files_and_views_are_checked() -> None:
     with pytest.raises(ArgumentError, match="path of a file"):
         check(np.zeros(3))
-    for name, value in (("missing", "fill"), ("verify", True)):
-        with pytest.raises(ArgumentError, match=f"`{name}` must be left out"):
-            check("a.npy", **{name: value})  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="`missing` must be left out"):
+        check(Opening.of("a.npy", missing="fill"))
     for name, value in (("decode", True), ("field", "u")):  # or it would be of other numbers
         with pytest.raises(ArgumentError, match=f"`{name}` must be left out"):
-            check("a.npy", write_manifest=True, **{name: value})  # type: ignore[arg-type]
+            check(Opening.of("a.npy", **{name: value}), write_manifest=True)
 
 
 def test_rows_never_written_without_a_fill_value(tmp_path: Path) -> None:
@@ -653,13 +657,16 @@ def test_fields_and_small_floats_that_are_not_finite(tmp_path: Path) -> None:
         health = check(tmp_path / name)
         assert found(health, key) == {"nan": [3, 9], "inf": [9]}
         assert [one.values for one in health.findings] == [2, 1]
-        assert found(check(tmp_path / name, field="inner"), key) == {"inf": [9]}
+        assert found(check(Opening.of(tmp_path / name, field="inner")), key) == {"inf": [9]}
     os.truncate(tmp_path / "a.npy", os.path.getsize(tmp_path / "a.npy") - 1)
-    assert found(check(tmp_path / "a.npy", field="inner")) == {"truncated": [39], "inf": [9]}
+    assert found(check(Opening.of(tmp_path / "a.npy", field="inner"))) == {
+        "truncated": [39],
+        "inf": [9],
+    }
     small = np.ones((20, 4), ml_dtypes.bfloat16)
     small[5, 2] = np.nan
     np.save(tmp_path / "small.npy", small)
-    assert found(check(tmp_path / "small.npy", dtype="bfloat16")) == {"nan": [5]}
+    assert found(check(Opening.of(tmp_path / "small.npy", dtype="bfloat16"))) == {"nan": [5]}
 
 
 def test_packed_numbers_as_they_are_and_decoded(tmp_path: Path) -> None:
@@ -671,7 +678,7 @@ def test_packed_numbers_as_they_are_and_decoded(tmp_path: Path) -> None:
     array.attrs.update({**attributes, "_FillValue": 13})
     for name, key in (("a.h5", "/u"), ("a.zarr", None)):
         assert found(check(tmp_path / name), key) == {}
-        assert found(check(tmp_path / name, decode=True), key) == {"nan": [4]}
+        assert found(check(Opening.of(tmp_path / name, decode=True)), key) == {"nan": [4]}
 
 
 def test_rows_that_a_view_compares_as_it_reads_them(tmp_path: Path) -> None:

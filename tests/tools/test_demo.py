@@ -250,7 +250,7 @@ def test_trajectories_are_noticed(
     monkeypatch.setattr(demo, "_measured", lambda *_: None)  # they are told of before
     np.save(tmp_path / "runs.npy", np.random.default_rng(0).random((10, 12, 9, 9), np.float32))
     demo.demo_on_file(TINY, Console(), Opening.of(tmp_path / "runs.npy"))
-    assert "look like trajectory × time; choose" in capsys.readouterr().out
+    assert "axis=(0, 1) makes it two axes" in capsys.readouterr().out
     demo.demo_on_file(TINY, Console(), Opening.of(tmp_path / "runs.npy", axis=(0, 1)))
     said = capsys.readouterr().out
     assert "look like" not in said

@@ -731,13 +731,3 @@ def test_a_plate_is_one_array_of_its_fields(tmp_path: Path, version: str, axes: 
     np.testing.assert_array_equal(np.asarray(image), planes(fields["A/1/0/0"], axes))
     printed = CliRunner().invoke(app, ["info", str(path)]).output
     assert printed.startswith("OME-Zarr plate: 3 wells, the first of 4 fields of ")
-
-
-def test_yearly_files_without_times_are_one_series(tmp_path: Path) -> None:
-    for year in (2018, 2019):
-        with h5py.File(tmp_path / f"{year}.h5", "w") as file:
-            file["fields"] = np.full((12, 4, 5, 6), year, "f4")
-            file["channel"] = np.arange(4)
-    names: dict[str, Any] = {}
-    exec("\n".join(recognise(Opening.of(f"{tmp_path}/*.h5")).code), names)
-    assert len(names["pairs"]) == 22

@@ -17,6 +17,7 @@ import zarr
 from oocdata.engines.atomic import atomic_file
 from oocdata.errors import ArgumentError, ManifestError, SourceError
 from oocdata.tools.check import check
+from oocdata.tools.opening import Opening
 
 ROWS = np.random.default_rng(0).random((40, 3, 50))
 LABELS = np.arange(1000, dtype=">i4")
@@ -169,6 +170,8 @@ def stop(*arguments, **options):
 
 module.{name} = stop
 from oocdata.tools.check import check
+from oocdata.tools.opening import Opening
+from oocdata.tools.opening import Opening
 check(sys.argv[1], write_manifest=True, overwrite=True)
 """
 
@@ -237,10 +240,10 @@ def test_rows_are_compared_along_the_axis_of_the_manifest(tmp_path: Path, name: 
                 file["u"] = values
 
     write()
-    check(path, axis=1, write_manifest=True)
+    check(Opening.of(path, axis=1), write_manifest=True)
     assert check(path, manifest=True).healthy()
     values[:, [3, 11]] += 1
     write()
     for axis in (0, 1):
-        (changed,) = check(path, axis=axis, manifest=True).findings
+        (changed,) = check(Opening.of(path, axis=axis), manifest=True).findings
         assert (changed.kind, changed.rows) == ("changed", (range(3, 4), range(11, 12)))

@@ -465,7 +465,9 @@ def test_packed_numbers_are_shown_as_stored(tmp_path: Path) -> None:
         file["u"].attrs.update(scale_factor=0.5)
     found = preview(tmp_path / "a.h5", "u")
     assert "packed (scale_factor 0.5): shown as stored; decode=True decodes them" in found.notes
-    assert not any("packed" in note for note in preview(tmp_path / "a.h5", "u", decode=True).notes)
+    assert not any(
+        "packed" in note for note in preview(ooc.open(tmp_path / "a.h5", "u", decode=True)).notes
+    )
 
 
 def test_cut_rows_keep_the_names_of_their_axes(tmp_path: Path) -> None:
@@ -481,7 +483,7 @@ def test_cut_rows_keep_the_names_of_their_axes(tmp_path: Path) -> None:
         (ooc.open(str(tmp_path / "*.h5"), "u")[:, :10], "lat 10, lon 30"),
     ]:
         assert str(preview(cut, count=1).axes[""]) == words
-    turned = preview(tmp_path / "a.h5", axis="lon", count=1)
+    turned = preview(ooc.open(tmp_path / "a.h5", axis="lon"), count=1)
     assert (str(turned.axes[""]), turned.name) == ("time 10, lat 20", f"{tmp_path}/a.h5 /u")
 
 

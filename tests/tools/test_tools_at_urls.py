@@ -33,6 +33,7 @@ from oocdata.runs import Run
 from oocdata.stores import link as link_module
 from oocdata.tools.bench import bench
 from oocdata.tools.info import contents
+from oocdata.tools.opening import Opening
 from oocdata.tools.profile import LinkUse, _rates, profile
 
 ROWS = np.random.default_rng(0).normal(size=(120, 16, 24)).astype("f4")
@@ -83,14 +84,13 @@ def test_every_tool_says_the_same_as_of_the_file(
     folder: Path, server: RangeServer, tmp_path: Path, name: str, key: Any, options: Any
 ) -> None:
     url, path = f"{server.url}/{name}", str(folder / name)
-    assert same(ooc.stats(url, key, **options), url, path) == same(
-        ooc.stats(path, key, **options), url, path
-    )
-    there, here = ooc.check(url, key, **options), ooc.check(path, key, **options)
+    opening, local = (Opening.of(target, key, **options) for target in (url, path))
+    assert same(ooc.stats(opening), url, path) == same(ooc.stats(local), url, path)
+    there, here = ooc.check(opening), ooc.check(local)
     assert there.healthy()
     assert same(there, url, path) == same(here, url, path)
-    (described,) = contents(url, key, **options).described
-    (other,) = contents(path, key, **options).described
+    (described,) = contents(opening).described
+    (other,) = contents(local).described
     assert (described.shape, described.storage) == (other.shape, other.storage)
     assert f"ooc.open('{url}'" in str(described)
     assert "\nstored " in str(described)
@@ -284,7 +284,7 @@ def test_what_to_change_where_the_link_is_the_limit(server: RangeServer) -> None
 
 def test_bench_reads_from_a_store(server: RangeServer) -> None:
     for name in ("a.npy", "v3.zarr"):
-        found = bench(f"{server.url}/{name}", batch_sizes=[16], seconds=0.1)
+        found = bench(f"{server.url}/{name}", seconds=0.1)
         assert found.cache == "store"
         assert found.limits == ()
         assert "each epoch fetches them again" in str(found)

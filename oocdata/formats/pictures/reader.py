@@ -192,8 +192,7 @@ class PictureReader:
         return MismatchedPartsError(
             f"every picture must have the shape and dtype of the first, {self.element} "
             f"{self.dtype}; this one has {difference}. To make them alike give "
-            "pictures=ooc.Pictures(size=(height, width), channels=3); or leave its row out of the "
-            "view: `filter`."
+            "`pictures` a size and channels; or leave its row out of the view: `filter`."
         )
 
 

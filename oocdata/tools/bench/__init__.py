@@ -12,18 +12,18 @@ from dataclasses import replace
 from functools import partial
 from math import inf
 from time import perf_counter
-from typing import Any, Unpack
+from typing import Any
 
 from oocdata.advice import Measured, advise, reading_of, size
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.spec import leaves
 from oocdata.engines.cache import cache as decoded_chunks
 from oocdata.errors import ArgumentError
-from oocdata.index import as_flag, as_lengths
+from oocdata.index import as_flag
 from oocdata.loader import Loader
 from oocdata.tools.bench.limits import MEMORY, Files, decoding, disk_reading, files_of
 from oocdata.tools.bench.result import Bench, Limit, Way
-from oocdata.tools.opening import OpenArguments, Opening
+from oocdata.tools.opening import Opening
 from oocdata.tools.profile.pacing import (
     ROUNDS,
     Measure,
@@ -56,12 +56,10 @@ def bench(
     target: Any,
     key: str | None = None,
     *,
-    batch_sizes: Sequence[int] | None = None,
     seconds: float = 15.0,
     to_tf: bool = False,
     cold: bool = False,
     progress: bool = False,
-    **arguments: Unpack[OpenArguments],
 ) -> Bench:
     """Measure how fast elements can be read, compared with the decoder and the disk.
 
@@ -69,17 +67,17 @@ def bench(
 
     Parameters
     ----------
-    target, key, **arguments
-        As for `oocdata.open`; or a dataset, such as windows of a View.
-    batch_sizes : sequence of int, optional
-        By default 32 and 256, if they fit into memory.
+    target : Dataset, or a path or another target of `oocdata.open`
+    key : str, optional
+        The dataset in the file; for other arguments, give the View that `oocdata.open` returns.
     seconds : float
         About how long measuring may take; a single read that takes longer is not interrupted.
     to_tf : bool
         Measure ``to_tf`` as well as plain iteration. Imports TensorFlow, on top of `seconds`.
     cold : bool
         Drop the files from the page cache before each epoch, and measure the disk. Other programs
-        that read these files become slower for a while. By default the page cache is left alone.
+        that read these files become slower for a while. Files that a process has mapped, or that
+        are stored in memory, stay in it. By default the page cache is left alone.
     progress : bool
         Show a progress bar on standard error.
 
@@ -90,8 +88,7 @@ def bench(
     Raises
     ------
     oocdata.errors.ArgumentError
-        If an argument breaks its rule, or a batch does not fit into memory or has more elements
-        than the dataset.
+        If an argument breaks its rule, or elements hold no numbers.
     oocdata.errors.MissingDependencyError
         If TensorFlow is needed and not installed.
     oocdata.errors.SourceError
@@ -100,12 +97,12 @@ def bench(
     Examples
     --------
     >>> import numpy as np, oocdata as ooc
-    >>> found = bench(ooc.open(np.zeros((1000, 8))), batch_sizes=[10], seconds=0.1)
-    >>> [way.order for way in found.ways], found.cache
-    (['sequential', 'full shuffle'], 'memory')
+    >>> found = bench(ooc.open(np.zeros((1000, 8))), seconds=0.1)
+    >>> sorted({way.order for way in found.ways}), found.cache
+    (['full shuffle', 'sequential'], 'memory')
     """
     check_seconds(seconds)
-    dataset = Opening.of(target, key, **arguments).dataset()
+    dataset = Opening.of(target, key).dataset()
     if as_flag("to_tf", to_tf):
         import oocdata.frontends.tfdata  # noqa: F401  # before the clock starts
     began = perf_counter()
@@ -113,16 +110,13 @@ def bench(
     if nbytes == 0 and len(dataset):
         raise ArgumentError("elements must hold numbers to be measured; these have none.")
     epoch_length = len(dataset.batches(1))  # an epoch of a mixture is shorter than the mixture
-    sizes = _batch_sizes(epoch_length, nbytes, batch_sizes)
+    fitting = _memory() // _IN_FLIGHT // max(1, nbytes)
+    sizes = list(dict.fromkeys(max(1, min(size, epoch_length, fitting)) for size in _BATCH_SIZES))
     loaders, resident, notes = _loaders(dataset, sizes, to_tf, seconds)
     files = files_of(dataset)
     state = "warm" if files else "store" if dataset.is_remote else "memory"
     if as_flag("cold", cold) and files:
-        files.drop()
-        state = "cold" if files.are_gone() else "warm"
-        if state == "warm":
-            why = "another process has mapped them, or they are stored in memory"
-            notes.append(f"The files could not be dropped from the page cache: {why}.")
+        state = "cold"
     limits = {}
     decoder = None if dataset.is_remote else decoding(dataset)  # from a store it fetches as well
     if decoder is not None:
@@ -206,23 +200,6 @@ def _measure(way: Way, loader: Loader, cold: Files | None, seconds: float, numbe
         return iter(loader.to_tf(start=(epoch, 0)))
 
     return pace(epochs, seconds, period=steps_of_a_period(loader), first=number).rate
-
-
-def _batch_sizes(length: int, nbytes: int, requested: Sequence[int] | None) -> list[int]:
-    """Return the batch sizes to measure: the requested ones, or the default ones that fit."""
-    fitting = _memory() // _IN_FLIGHT // max(1, nbytes)
-    if requested is None:
-        return list(dict.fromkeys(max(1, min(size, length, fitting)) for size in _BATCH_SIZES))
-    sizes = list(dict.fromkeys(as_lengths("batch_sizes", requested, at_least=1).tolist()))
-    if not sizes:
-        raise ArgumentError("`batch_sizes` must name at least one; got none.")
-    most = min(fitting, length or fitting)
-    if max(sizes) > most:
-        raise ArgumentError(
-            f"`batch_sizes` must be at most {most:,}: of {length:,} elements, {_IN_FLIGHT} batches "
-            f"fit into a quarter of the memory; got {max(sizes):,}."
-        )
-    return sizes
 
 
 def _memory() -> int:

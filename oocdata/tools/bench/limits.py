@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from itertools import chain, islice
 from math import prod
-from operator import itemgetter
 from pathlib import Path
 from time import perf_counter
 from typing import TypeAlias
@@ -25,8 +24,6 @@ from oocdata.threads import Threads, in_order
 from oocdata.tools.profile.pacing import Measure
 
 _MOST_FILES = 20_000
-_MOST_PROBED = 8
-"""Files that are tested for being in the page cache."""
 
 
 class Files(dict[str, int]):
@@ -40,24 +37,6 @@ class Files(dict[str, int]):
                     os.fsync(file.fileno())
                 if hasattr(os, "posix_fadvise"):
                     os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-
-    def are_gone(self) -> bool:
-        """Return whether a few of the largest files are no longer in the page cache.
-
-        Files that another process has mapped, or that are stored in memory, stay.
-        """
-        largest = sorted(self.items(), key=itemgetter(1), reverse=True)[:_MOST_PROBED]
-        for path, size in largest:
-            with open(path, "rb") as file:
-                try:  # preadv2(2) fails with this flag if the read would wait for the disk
-                    flags = getattr(os, "RWF_NOWAIT", 0)
-                    if os.preadv(file.fileno(), [bytearray(1)], size // 2, flags):
-                        return False
-                except BlockingIOError:
-                    continue
-                except OSError:  # not supported by this file system
-                    return False
-        return True
 
 
 def files_of(dataset: Dataset) -> Files:

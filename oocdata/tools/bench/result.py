@@ -91,22 +91,19 @@ class Bench(Report):
             f"Measured in {self.seconds:.0f} s, within {size(self.memory_bytes)} of memory.",
         ]
         limits = table(
-            ["limit of the machine", "MB/s", "spread", "elements/s"],
-            [
-                (one.name, f"{one.rate / 1e6:,.0f}", _spread(one), f"{one.elements:,.0f}")
-                for one in self.limits
-            ],
+            ["limit of the machine", "MB/s", "elements/s"],
+            [(one.name, f"{one.rate / 1e6:,.0f}", f"{one.elements:,.0f}") for one in self.limits],
         )
-        bound, header = self.bound, ["order", "batch", "reader", "elements/s", "spread", "decoded"]
+        bound, header = self.bound, ["order", "batch", "reader", "elements/s", "decoded"]
         rows = [
             [
                 *(way.order, f"{way.batch_size:,}", way.reader, f"{way.rate:,.0f}"),
-                *(_spread(way), f"{way.amplification:,.1f}×"),
+                f"{way.amplification:,.1f}×",
                 *([f"{self.share(way):.0%} {bound.name}"] if bound else []),
             ]
             for way in self.ways
         ]
-        ways = table([*header, "of the limit"] if bound else header, rows, left=(0, 2, 6))
+        ways = table([*header, "of the limit"] if bound else header, rows, left=(0, 2, 5))
         best = max(self.ways, key=lambda way: way.rate)
         reached = f"{best.order} is the fastest"
         if bound:
@@ -126,9 +123,3 @@ class Bench(Report):
             entry |= {"elements_per_second": way.rate, "share_of_limit": self.share(way)}
             entry["limit"] = bound and bound.name
         return found
-
-
-def _spread(measured: Limit | Way) -> str:
-    """Return the range of the rounds as a share of the median."""
-    rounds, middle = measured.rounds, median(measured.rounds)
-    return f"{(max(rounds) - min(rounds)) / middle:.0%}" if middle and len(rounds) > 1 else "-"

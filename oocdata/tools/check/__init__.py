@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import Any, Unpack
+from typing import Any
 
 from oocdata.datasets.dataset import Dataset
 from oocdata.errors import ArgumentError
@@ -16,7 +16,7 @@ from oocdata.formats.verified import manifest_of
 from oocdata.index import as_flag
 from oocdata.tools.check.file import Checks, health_of
 from oocdata.tools.check.result import KINDS, NOTES, CheckedDataset, Finding, Health
-from oocdata.tools.opening import OpenArguments, Opening, describe_rows
+from oocdata.tools.opening import Opening
 
 __all__ = ["KINDS", "NOTES", "CheckedDataset", "Finding", "Health", "check"]
 
@@ -29,7 +29,6 @@ def check(
     write_manifest: bool | str | os.PathLike[str] | None = None,
     overwrite: bool = False,
     progress: bool = False,
-    **opening: Unpack[OpenArguments],
 ) -> Health:
     """Read all rows once, and report what is wrong with which rows.
 
@@ -49,9 +48,6 @@ def check(
         Write over an existing manifest.
     progress : bool
         Show a bar on standard error.
-    **opening
-        `axis` (of several, only the first numbers rows; None: single numbers are read too),
-        `dtype`, `shape`, `offset` and `external` as in `oocdata.open`.
 
     Returns
     -------
@@ -83,7 +79,7 @@ def check(
     >>> [(finding.kind, finding.rows, finding.values) for finding in health.findings]
     [('nan', (range(3, 4), range(7, 9)), 24)]
     """
-    source = Opening.of(target, key, **opening)
+    source = Opening.of(target, key)
     if manifest and write_manifest:
         raise ArgumentError("`manifest` and `write_manifest` must not be given together.")
     progress = as_flag("progress", progress)
@@ -95,15 +91,14 @@ def check(
                     f"`{argument}` must be left out for {view!r}, whose rows are read; got "
                     f"{value!r}. Give the path."
                 )
-        return health_of(view, f"{source.name} ({describe_rows(view)})", progress=progress)
-    hints = {"missing": "A check reports missing chunks", "verify": "Give `manifest`"}
-    if manifest or write_manifest:
-        stored = "A manifest is of rows as they are stored"
-        hints |= dict.fromkeys(("field", "decode", "pad", "pictures"), stored)
-    for argument, hint in hints.items():
-        if argument in source.arguments:
-            value = source.arguments[argument]
-            raise ArgumentError(f"`{argument}` must be left out; got {value!r}. {hint}.")
+        return health_of(view, source.name, progress=progress)
+    refused = {"missing"}
+    if manifest or write_manifest:  # of rows as they are stored
+        refused |= {"field", "decode", "pad", "pictures"}
+    for name in sorted(refused & {*source.arguments}):
+        raise ArgumentError(
+            f"`{name}` must be left out: chunks and rows are compared as they are stored."
+        )
     axis = source.axis if isinstance(source.axis, int | str | None) else (*source.axis, 0)[0]
     single = 0 if manifest or write_manifest else None  # checksums are of rows
     source = Opening.of(source, axis=single if axis is None else axis)

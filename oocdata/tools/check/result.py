@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,15 +37,7 @@ _MOST_RANGES = 10_000
 
 @dataclass(slots=True)
 class Finding:
-    """A fault, and the rows that it affects.
-
-    Examples
-    --------
-    >>> finding = Finding("nan", "9 numbers are NaN.")
-    >>> finding.add([range(0, 4), range(4, 6), range(9, 10)])
-    >>> finding.rows, finding.row_count
-    ((range(0, 6), range(9, 10)), 7)
-    """
+    """A fault, and the rows that it affects."""
 
     kind: str  # one of `KINDS`
     reason: str  # what must hold, and what was found; the first of several faults
@@ -105,9 +97,9 @@ class Health(Report):
     compared: tuple[str, ...] = ()  #: manifests that the files were compared with
     written: tuple[str, ...] = ()  #: manifests that were written
 
-    def healthy(self, allow: Collection[str] = ()) -> bool:
-        """Return whether all findings are notes, or of the `KINDS` in `allow`."""
-        return all(finding.kind in (*NOTES, *allow) for finding in self.findings)
+    def healthy(self) -> bool:
+        """Return whether all findings are notes."""
+        return not _faults(self.findings)
 
     def to_json(self) -> dict[str, Any]:
         """Return a dict for ``json.dumps``; rows are ``[[first, one past the last], …]``."""
@@ -160,12 +152,6 @@ def _lines(findings: Sequence[Finding], with_title: bool = False) -> Iterator[st
 
 
 def _ranges_text(ranges: Sequence[range]) -> str:
-    """Return ranges as text, with the first and last row of each.
-
-    Examples
-    --------
-    >>> _ranges_text([range(3, 4), range(17, 21)])
-    '3, 17-20'
-    """
+    """Return ranges as text, with the first and last row of each."""
     words = [f"{run.start}-{run.stop - 1}" if len(run) > 1 else f"{run.start}" for run in ranges]
     return ", ".join([*words[:_MOST_LISTED], *["…"] * (len(words) > _MOST_LISTED)])

@@ -132,11 +132,6 @@ def ranges_of(
     """Yield the runs of true entries of a mask, as ranges of rows below `end`.
 
     Each entry stands for `step` rows; the first entry begins at row `first`.
-
-    Examples
-    --------
-    >>> list(ranges_of(np.array([True, True, False, True]), first=10))
-    [range(10, 12), range(13, 14)]
     """
     edges = np.flatnonzero(np.diff(mask, prepend=False, append=False))
     for start, stop in edges.reshape(-1, 2).tolist():

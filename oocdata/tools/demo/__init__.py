@@ -195,7 +195,7 @@ def scaling(frames: View, part: Windows) -> tuple[Callable[..., Any], str]:
     """
     most = min(_SAMPLE_ROWS, len(part), max(1, _SAMPLE_BYTES // max(1, frames.spec.nbytes)))
     positions = np.unique(np.linspace(0, len(part) - 1, most).astype(np.int64))
-    sample = stats(part.view[part.rows(positions)[:, 0]], duplicates=False)
+    sample = stats(part.view[part.rows(positions)[:, 0]])
     count, not_finite = len(positions), int(sample.overall.count - sample.overall.finite)
     if not_finite == sample.overall.count:
         raise ArgumentError(f"rows must hold finite numbers; {count:,} of them hold none.")

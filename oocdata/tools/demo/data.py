@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.engines.cache import cache
+from oocdata.errors import needed
 from oocdata.threads import cached_property
-from oocdata.tools.libraries import library
 from oocdata.writers import create
 
 _CLIPS_AT_A_TIME = 16
@@ -49,9 +49,9 @@ class Clips:
     @cached_property
     def digits(self) -> NDArray[np.float32]:
         """The images, shape (1797, 8, 8), from 0 to 1."""
-        use = "the demonstration's digits come from scikit-learn"
-        datasets = library("sklearn.datasets", use, "'oocdata[demo]'")
-        images: NDArray[np.float32] = np.asarray(datasets.load_digits().images / 16, np.float32)
+        with needed("the demonstration's digits come from scikit-learn", "'oocdata[demo]'"):
+            from sklearn.datasets import load_digits
+        images: NDArray[np.float32] = np.asarray(load_digits().images / 16, np.float32)
         return images
 
     def render(self, clip: int) -> NDArray[np.float32]:

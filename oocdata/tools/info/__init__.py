@@ -13,25 +13,24 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from shutil import get_terminal_size
-from typing import Any, Unpack
+from typing import Any
 
 from oocdata.advice import Advice, advise, as_typed, reading_of, size
 from oocdata.blocks import Blocks
-from oocdata.errors import ArgumentError, MismatchedPartsError, SourceError
+from oocdata.errors import ArgumentError, SourceError
 from oocdata.formats.opening import list_datasets
 from oocdata.formats.paths import is_url
 from oocdata.formats.patterns import numbered_groups
 from oocdata.tools.info.code import BATCH_SIZE, code_for, columns_of
 from oocdata.tools.info.layouts import Layout, recognise
 from oocdata.tools.info.layouts.several import arrays_of_the_same_rows
-from oocdata.tools.opening import OpenArguments, Opening
+from oocdata.tools.opening import Opening
 from oocdata.tools.report import Report, fields_text, labelled, table
 
 _MOST_DESCRIBED = 500
 _OF_ONE_ARRAY = ("dtype", "format")
 """Arguments with which the whole file is opened as one array."""
 
-_MOST_CATEGORIES = 12
 _MOST_NAMED = 6
 """Names listed of datasets that can't be opened for the same reason."""
 
@@ -63,7 +62,6 @@ class Description:
     dimensions: tuple[str, ...] = ()  # names of the axes as stored, if any
     unequal: bool = False  # whether rows are of unequal length
     parts: int = 1  # datasets that are concatenated
-    categories: tuple[str, ...] = ()  # codes and their meaning: "0 clear", …
 
     def __str__(self) -> str:
         return f"{self.facts}\n\n{_indented(self.code)}"
@@ -88,9 +86,6 @@ class Description:
         yield "dimensions", ", ".join(name or "-" for name in self.dimensions)
         unequal = " of unequal length, about" if self.unequal else ","
         yield "dtype", f"{self.dtype}{unequal} {size(self.row_bytes)} a row"
-        more = len(self.categories) - _MOST_CATEGORIES
-        names = [*self.categories[:_MOST_CATEGORIES], *([f"and {more:,} more"] if more > 0 else [])]
-        yield "categories", ", ".join(names)
         yield "in memory", size(self.memory_bytes)
         yield "stored" if is_url(self.path or "") else "on disk", stored
         yield "storage", self.storage
@@ -175,24 +170,15 @@ def _indented(code: tuple[str, ...]) -> str:
     return "\n".join(f"    {line}" for line in code)
 
 
-def contents(target: Any, key: str | None = None, **arguments: Unpack[OpenArguments]) -> Contents:
+def contents(target: Any, key: str | None = None) -> Contents:
     """Describe all arrays of a file, or the one with a key; read metadata only.
 
     An array that can't be opened (text, structured rows, missing chunks, …) is listed with the
     reason. Arrays of numbered groups (``runs/run1/state``, …) are described as one,
     ``runs/run*/state``. Of a known layout only the main arrays are described. Advice is given for a
     single array, or for the first array of a known layout.
-
-    Examples
-    --------
-    >>> import tempfile, numpy as np
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     np.savez(f"{folder}/a.npz", u=np.zeros((10, 3)), one=np.array(1.0))
-    ...     found = contents(f"{folder}/a.npz")
-    >>> [(entry.key, getattr(entry, "shape", "no rows")) for entry in found.datasets]
-    [('u', (10, 3)), ('one', 'no rows')]
     """
-    opening = Opening.of(target, key, **arguments)
+    opening = Opening.of(target, key)
     path = opening.target
     is_path = isinstance(path, str)
     exists = is_path and (
@@ -210,8 +196,6 @@ def contents(target: Any, key: str | None = None, **arguments: Unpack[OpenArgume
     else:
         merged, keys = _merged(opening, [name or None for name in list_datasets(path)])
         entries += merged
-    if layout is not None and layout.single_rows:
-        opening = Opening.of(opening, axis=None)
     for name in keys[:_MOST_DESCRIBED]:
         brief = len(keys) > 1 and (layout is None or name != keys[0])
         try:
@@ -259,11 +243,7 @@ def _describe(opening: Opening, *, brief: bool = False) -> Description:
     view = opening.view(unequal=True)
     storage, blocks = view.storage, view.blocks
     hint, code = code_for(opening, view)
-    shuffling, advice, categories = "", list[Advice](), list[str]()
-    with suppress(MismatchedPartsError):  # the parts differ in the meaning of codes
-        names = {} if brief else view.categories
-        numbered = names.items() if isinstance(names, dict) else enumerate(names)
-        categories = [f"{number} {name}" for number, name in numbered]
+    shuffling, advice = "", list[Advice]()
     if not view.nbytes:
         shuffling = "nothing to shuffle: the array is empty"
     elif not brief:
@@ -298,5 +278,4 @@ def _describe(opening: Opening, *, brief: bool = False) -> Description:
         code=code,
         dimensions=storage.dimensions,
         parts=max(1, len(storage.part_names)),
-        categories=tuple(categories),
     )

@@ -7,14 +7,13 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from oocdata.axes import row_axes, trajectory_axes
+from oocdata.axes import row_axes
 from oocdata.datasets.episodes import likely_episodes
 from oocdata.datasets.labels import folder_labels
 from oocdata.datasets.view import View
 from oocdata.datasets.zip import Zip
 from oocdata.datasets.zip import zip as zipped
-from oocdata.errors import MismatchedPartsError, SourceError
-from oocdata.formats.pictures import Pictures
+from oocdata.errors import SourceError
 from oocdata.tools.libraries import import_tensorflow
 from oocdata.tools.opening import Opening
 
@@ -24,85 +23,36 @@ _FEWEST_TO_SPLIT = 5
 """Rows, or trajectories; with fewer, a part of the split would be empty."""
 
 _SAMPLED = 20
-"""Most pictures whose shapes, or records whose features, are compared with the first."""
+"""Most records whose features are compared with the first."""
 
 _SETS = {"train", "training", "val", "valid", "validation", "test", "testing"}
 
 _FIT = "# model.fit(loader.to_tf(), epochs=10)"
 _DTYPES = {"bytes_list": "string", "float_list": "float32", "int64_list": "int64"}
-_NEXT = {
-    "columns": _FIT,
-    "examples": _FIT,
-    "frames": _FIT,
-    "images": "# with targets from another array: ooc.zip(images, targets)",
-    "labels": "# as targets of another array's rows: ooc.zip(frames, labels)",
-    "rows": "# with targets from another array: ooc.zip(rows, targets)",
-    "values": "# with targets from another array: ooc.zip(values, targets)",
-}
-"""The last line, by the name of the rows."""
 
 
 def code_for(opening: Opening, view: View) -> tuple[str, tuple[str, ...]]:
     """Return a hint about opening the array, which may be empty, and lines of Python.
 
     The lines open the array, split it if it is long enough, and read a batch; for images, a batch
-    of pairs of a frame and the next one. Packed numbers are decoded. Axes that look like
-    trajectory × time become the sample axes. Pictures that differ are resized to the first one. Of
-    TFRecords some records are read, for their features.
-
-    Examples
-    --------
-    >>> import numpy as np, oocdata as ooc
-    >>> view = ooc.open(np.zeros((100, 50, 50), "f4"))
-    >>> for line in code_for(Opening.of(view), view)[1]:
-    ...     print(line)
-    import oocdata as ooc
-    frames = ooc.open(array)
-    train, val, test = frames.split(0.6, 0.2, 0.2)
-    loader = train.next_frame().batches(32, shuffle=True, seed=7)
-    x, y = loader.batch(0)  # each (32, 50, 50) float32
-    # model.fit(loader.to_tf(), epochs=10)
+    of pairs of a frame and the next one. Packed numbers are decoded. Of TFRecords some records are
+    read, for their features.
     """
     if view.storage.packed and not isinstance(opening.target, View):
         with suppress(SourceError):
             decoded = Opening.of(opening, decode=True)
             opening, view = decoded, decoded.view(unequal=True)
-    hint, code, shape = "", opening.code(), view.source.shape
-    found = trajectory_axes(shape, view.storage.dimensions)
-    is_column = "in MATLAB" in view.storage.layout and len(shape) == 2 and shape[0] == 1 < shape[1]
-    if is_column and opening.axis == 0 and not isinstance(opening.target, View):
-        hint = "a column of MATLAB is one row here; axis=1 makes its numbers the rows"
-        code, view = f"{Opening.of(opening, axis=1).code()}[:, 0]", View.of(view.source, 1)[:, 0]
-    elif found and opening.axis == 0 and not isinstance(opening.target, View):
-        hint = f"2 of {len(shape)} axes look like trajectory × time; choose them by axis={found}"
-        code, view = Opening.of(opening, axis=found).code(), View.of(view.source, found)
-    elif opening.axis == 0 and len(shape) > 3 and row_axes(view).letters[0] in "TD?":
+    hint, code, storage = "", opening.code(), view.storage
+    if opening.axis == 0 and len(view.source.shape) > 3 and row_axes(view).letters[0] in "TD?":
         hint = "axis 0 numbers the rows; axis=(0, 1) makes it two axes, such as trajectory × time"
-    parts = view.storage.part_names
-    if len(parts) > 1 and opening.axis == 0 and opening.is_paths and not view.dtype.hasobject:
-        files = "files" if len({path for path, _ in parts}) > 1 else "datasets"
-        hint = hint or (
-            f"the rows of {len(parts):,} {files}, one after the other; axis=None makes each of "
-            "them one row"
-        )
     columns, features = columns_of(view), dict[str, str]()
-    if view.storage.format == "TFRecord":
+    if storage.format == "TFRecord":
         features = _features(view)
     fields = [*features] if columns is None else list(columns.parts)
     kind = None if fields or view.is_multi_array or view.dtype.hasobject else row_axes(view).kind
-    name = {"image": "frames", "number": "values"}.get(kind or "", "rows")
-    if kind == "number" and view.dtype.kind in "iub":
-        name = "labels"
-    elif kind == "image" and opening.axis is None and opening.is_paths:
-        name = "images"  # one a file
-    elif kind is not None and view.storage.row_files and view.axes == (0,):
-        name = "images"  # picture files, in the order of their names
-        if opening.is_paths and "pictures" not in opening.arguments and _differ(view):
-            hint = "the pictures differ in shape or colours; `pictures` makes them alike"
-            height, width = view.source.shape[1:3]
-            alike = Pictures((height, width), channels=3)
-            opening = Opening.of(opening, pictures=alike)
-            code, view = opening.code(), opening.view()
+    name = "frames" if kind == "image" and not hint else "rows"
+    if kind is not None and view.axes == (0,) and (storage.row_files or storage.single_rows):
+        name = "images"  # files, in the order of their names
     lines = ["import oocdata as ooc", f"{name} = {code}"]
     if features:
         name = "examples"
@@ -134,14 +84,9 @@ def code_for(opening: Opening, view: View) -> tuple[str, tuple[str, ...]]:
     lines += [
         f"loader = {dataset}.batches({BATCH_SIZE}, shuffle=True, seed=7)",
         f"{batch} = loader.batch(0)  # {comment}",
-        _NEXT[name],
+        _FIT if fields or batch == "x, y" else f"# with targets: ooc.zip({name}, targets)",
     ]
     return hint, tuple(lines)
-
-
-def _some(view: View) -> range:
-    """Return the numbers of a few rows, spread over all."""
-    return range(0, len(view), max(1, -(-len(view) // _SAMPLED)))
 
 
 def _features(records: View) -> dict[str, str]:
@@ -149,7 +94,8 @@ def _features(records: View) -> dict[str, str]:
 
     Some records are read. Features that differ in length, or that some lack, are ragged.
     """
-    rows = {*_some(records), *range(len(records))[:_SAMPLED]}
+    step = max(1, -(-len(records) // _SAMPLED))
+    rows = {*range(0, len(records), step), *range(len(records))[:_SAMPLED]}
     try:
         parse = import_tensorflow().train.Example.FromString
         read = [_values(parse(records[row])) for row in rows]
@@ -173,18 +119,6 @@ def _values(example: Any) -> dict[str, tuple[str, int]]:
         if kind := feature.WhichOneof("kind"):
             found[name] = _DTYPES[kind], len(getattr(feature, kind).value)
     return {name: (dtype, count) for name, (dtype, count) in found.items() if count}
-
-
-def _differ(pictures: View) -> bool:
-    """Return whether one of some pictures has another shape or dtype than the first."""
-    for row in _some(pictures):
-        try:
-            pictures[row]
-        except MismatchedPartsError:
-            return True
-        except SourceError:  # damaged
-            continue
-    return False
 
 
 def _classes(images: View) -> list[str]:

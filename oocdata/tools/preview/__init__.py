@@ -6,7 +6,7 @@ import io
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from oocdata.errors import ArgumentError, EmptyError
 from oocdata.index import as_count
 from oocdata.threads import silent
 from oocdata.tools.libraries import check_picture
-from oocdata.tools.opening import OpenArguments, Opening
+from oocdata.tools.opening import Opening
 from oocdata.tools.preview.parts import (
     MOST_ELEMENTS,
     default_count,
@@ -141,7 +141,6 @@ def preview(
     *,
     count: int | None = None,
     layout: str = "auto",
-    **arguments: Unpack[OpenArguments],
 ) -> Preview:
     """Show a few elements of a dataset as pictures.
 
@@ -149,12 +148,12 @@ def preview(
 
     Parameters
     ----------
-    target : Dataset, or what `oocdata.open` takes
+    target : Dataset, or a path or another target of `oocdata.open`
         A View is shown row by row; next-frame pairs, and other tuples of two arrays of the same
         kind, with their difference; windows time by time; zipped datasets array by array; a table
         as a curve for each column, over the rows.
-    key, **arguments
-        As for `oocdata.open`.
+    key : str, optional
+        The dataset in the file; for other arguments, give the View that `oocdata.open` returns.
     count : int, optional
         Number of elements, evenly spread, at most 256; by default as many as give about 24
         pictures, at most 12. For numbers, which are drawn as curves, 2,048. To choose elements,
@@ -187,7 +186,7 @@ def preview(
     >>> pictures.labels, pictures.axes["x"].letters
     (('rows 0, 1', 'rows 3, 4'), 'HW')
     """
-    dataset = Opening.of(target, key, **arguments).numbers()
+    dataset = Opening.of(target, key).numbers()
     if len(dataset) == 0:
         raise EmptyError(f"a dataset must have an element to show; {dataset!r} has none.")
     if count is not None and as_count("count", count) > MOST_ELEMENTS:

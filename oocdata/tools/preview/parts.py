@@ -87,11 +87,7 @@ def view_of(dataset: Dataset) -> View | None:
 
 
 def named_leaves(tree: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the leaves of a tree with their names: keys, numbers, and x and y of a pair.
-
-    >>> list(named_leaves((1, {"a": 2, "b": (3,)})))
-    [('x', 1), ('y a', 2), ('y b 0', 3)]
-    """
+    """Yield the leaves of a tree with their names: keys, numbers, and x and y of a pair."""
     if isinstance(tree, tuple):
         tree = dict(zip("xy" if len(tree) == 2 else map(str, range(len(tree))), tree, strict=True))
     if not isinstance(tree, dict):
@@ -143,11 +139,7 @@ def _places(axes: Axes, dtype: np.dtype[Any], most: int) -> dict[str, range]:
 
 
 def _spread(length: int, count: int) -> range:
-    """Return at most `count` positions of an axis, evenly spread around its middle.
-
-    >>> list(_spread(64, 4)), list(_spread(3, 5))
-    ([8, 24, 40, 56], [0, 1, 2])
-    """
+    """Return at most `count` positions of an axis, evenly spread around its middle."""
     if count >= length:
         return range(length)
     step = length // count
@@ -155,11 +147,7 @@ def _spread(length: int, count: int) -> range:
 
 
 def listed(places: Sequence[int]) -> str:
-    """Return positions as text: all of a few, or the first and last of many.
-
-    >>> listed(range(4)), listed([3, 9]), listed(range(0, 100, 5))
-    ('0 to 3', '3, 9', '0, 5, 10, … 95')
-    """
+    """Return positions as text: all of a few, or the first and last of many."""
     if len(places) > 2 and list(places) == list(range(places[0], places[0] + len(places))):
         return f"{places[0]:,} to {places[-1]:,}"
     if len(places) > 6:
@@ -173,11 +161,7 @@ def comparable(parts: Sequence[Part]) -> bool:
 
 
 def canonical(array: NDArray[Any], letters: str) -> NDArray[Any]:
-    """Return elements with axes in the order (n, time × depth, channels, height, width).
-
-    >>> canonical(np.zeros((2, 50, 40, 3)), "HWC").shape
-    (2, 1, 3, 50, 40)
-    """
+    """Return elements with axes in the order (n, time × depth, channels, height, width)."""
     sizes = dict(zip(letters, array.shape[1:], strict=True))
     order = [letters.index(letter) + 1 for letter in "TDCHW" if letter in letters]
     moved = array.transpose(0, *order)

@@ -78,12 +78,6 @@ def scale_of(
 
     The range of curves holds all values. `signed` asks for diverging
     colours, as for a difference; `sequential` is the colormap of values of one sign.
-
-    >>> scale = scale_of("", np.arange(101.0))
-    >>> scale.low, scale.high, scale.how
-    (1.0, 99.0, 'percentiles 1 to 99')
-    >>> scale_of("", np.arange(-50.0, 51.0)).colormap
-    'RdBu_r'
     """
     finite = array[np.isfinite(array)]
     low, high, how = 0.0, 1.0, "no finite value"

@@ -44,14 +44,7 @@ _LIMIT = 0.5
 
 @dataclass(frozen=True, slots=True)
 class LinkUse:
-    """Traffic over the link to stores while batches were read.
-
-    Examples
-    --------
-    >>> print(LinkUse(requests=200, nbytes=20 << 20, waited=0.8))
-    The link is the limit: requests were in flight during 80% of the time spent waiting
-    for batches. 200 requests of 102.4 KiB.
-    """
+    """Traffic over the link to stores while batches were read."""
 
     requests: int  # with retries
     nbytes: int
@@ -88,14 +81,7 @@ _SENTENCES = {
 
 @dataclass(frozen=True, slots=True)
 class Profile(Report):
-    """Whether the model or the data are the bottleneck; ``print`` it.
-
-    Examples
-    --------
-    >>> print(Profile(32_000.0, 2_286.0, 0.03, 0.0, 32, "NumPy", (), 5.0))
-    data 1.0 ms, model 14.0 ms a batch; the model waited 3% of the time.
-    The model is the bottleneck. Nothing is to be gained by reading faster.
-    """
+    """Whether the model or the data are the bottleneck; ``print`` it."""
 
     # Elements a second from the loader alone. Cached chunks stay cached: if all of them fit, this
     # is the rate of later epochs.

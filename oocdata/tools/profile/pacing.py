@@ -46,14 +46,7 @@ class Pace(NamedTuple):
 
 
 def steps_of_a_period(loader: Loader) -> int:
-    """Return the steps of a period of reading: a run of batches, a window of blocks, or an epoch.
-
-    Examples
-    --------
-    >>> import numpy as np, oocdata as ooc
-    >>> steps_of_a_period(ooc.open(np.zeros((1000, 3))).batches(8, shuffle=True))
-    15
-    """
+    """Return the steps of a period: a run of batches, a window of blocks, or an epoch."""
     order, dataset = loader.order, loader.dataset
     elements = 0
     if loader.chunked and order.lanes is not None:
@@ -80,12 +73,6 @@ def pace(
     the first arrival of a later period: in a steady state, as much is in flight then as at the
     start. If a period takes too long, measuring stops within it, and the same share of the first
     wait is added.
-
-    Examples
-    --------
-    >>> ticks = iter(range(100))
-    >>> pace(lambda epoch: iter([[1, 2]] * 9), seconds=6, clock=lambda: next(ticks))
-    Pace(rate=1.0, waited=0.5)
     """
     start, elements, waited, first_wait = None, 0, 0.0, 0.0
     requested = clock()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from typing import Any, Unpack, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows
 from oocdata.errors import ArgumentError, UnsupportedDtypeError
 from oocdata.index import as_flag
-from oocdata.tools.opening import OpenArguments, Opening, describe_rows
+from oocdata.tools.opening import Opening
 from oocdata.tools.passes import Block, each_block, spec_of_one_array
 from oocdata.tools.stats.moments import Summary
 from oocdata.tools.stats.result import NotableRows, Stats
@@ -35,9 +35,7 @@ def stats(
     key: str | None = None,
     *,
     channels: int | str | None = "auto",
-    duplicates: bool = True,
     progress: bool = False,
-    **opening: Unpack[OpenArguments],
 ) -> Stats:
     """Return count, NaN, range, mean and deviation of an array, per channel and overall.
 
@@ -46,19 +44,15 @@ def stats(
 
     Parameters
     ----------
-    target : Dataset, or what `oocdata.open` takes
+    target : Dataset, or a path or another target of `oocdata.open`
         A View, or another dataset whose elements are one array. Windows count a row once for each
         window that holds it.
-    key, **opening
-        As for `oocdata.open`, if `target` is not open yet.
+    key : str, optional
+        The dataset in the file; for other arguments, give the View that `oocdata.open` returns.
     channels : int, str or None
         The axis of the channels, counted with the axis of rows (1 for NCHW, -1 for NHWC), or its
         name in the file. None: no channels. "auto": by names and lengths, see `oocdata.axes`; each
         column of a table is a channel. The result says which axis was taken, and why.
-    duplicates : bool
-        Whether to look for rows with the same bits, by a hash of 128 bits (XXH3); matches are not
-        verified. Takes 16 bytes of memory a row, and up to 64 at the end. Above ten million rows
-        it is skipped, and the result says so.
     progress : bool
         Show a bar on standard error, if that is a terminal.
 
@@ -83,8 +77,12 @@ def stats(
     variance is that of the population (divided by n), as in NumPy and Keras. Sums are in float64,
     see `oocdata.tools.stats.moments`; minimum and maximum of integers are exact.
 
+    Rows with the same bits are found by a hash of 128 bits (XXH3); matches are not verified. Above
+    ten million rows they are not looked for, and the result says so.
+
     Memory: blocks of 8 MiB, or one row, within half of the memory for batches (see
-    `oocdata.set_memory`); fingerprints of rows; about a KiB for each channel.
+    `oocdata.set_memory`); 16 bytes a row for the hashes, and up to 64 at the end; about a KiB for
+    each channel.
 
     Examples
     --------
@@ -96,7 +94,7 @@ def stats(
     >>> print(found.overall.min, found.overall.max)
     0.0 11.0
     """
-    source = Opening.of(target, key, **opening)
+    source = Opening.of(target, key)
     dataset = source.numbers()
     spec = spec_of_one_array(dataset)
     shape = (len(dataset), *cast("tuple[int, ...]", spec.shape))
@@ -108,13 +106,10 @@ def stats(
         )
     axis, reason = _channel_axis(dataset, shape, channels)
     channel_count = 1 if axis is None else shape[axis]
-    duplicates = as_flag("duplicates", duplicates)
     too_small = spec.nbytes <= spec.dtype.itemsize  # one number is constant, and often repeated
     not_compared = ""
     if too_small:
         not_compared = "a row is one number" if spec.nbytes else "a row holds no number"
-    elif not duplicates:
-        not_compared = "turned off"
     elif len(dataset) > MOST_ROWS:
         not_compared = f"there are more than {MOST_ROWS:,} rows"
     hashes = np.empty((0 if not_compared else len(dataset), 2), np.uint64)
@@ -145,7 +140,6 @@ def stats(
     overall = by_channel if channel_count else Summary.empty(1, by_channel.low.dtype)
     return Stats(
         name=source.name,
-        read=describe_rows(dataset),
         shape=shape,
         dtype=str(spec.dtype),
         axis=axis,
@@ -194,13 +188,7 @@ def _channel_axis(
 
 
 def constant_rows(block: NDArray[Any]) -> NDArray[np.int64]:
-    """Return the rows with a single value; NaN equals NaN, and 0.0 equals -0.0.
-
-    Examples
-    --------
-    >>> constant_rows(np.array([[1, 2], [3, 3], [0, 0]]))
-    array([1, 2])
-    """
+    """Return the rows with a single value; NaN equals NaN, and 0.0 equals -0.0."""
     flat = block.reshape(len(block), -1)
     low, high = flat.min(axis=1), flat.max(axis=1)  # NaN if any value is
     is_constant = low == high
@@ -214,12 +202,6 @@ def fingerprints(block: NDArray[Any]) -> NDArray[np.uint64]:
 
     It is the row itself, zero-padded, for rows of up to 16 bytes: so `stats` takes 1 / 1.35 of the
     processor time. Otherwise, it is XXH3 (128 bits, seed 0, xxHash 0.8).
-
-    Examples
-    --------
-    >>> one, other, again = fingerprints(np.array([[1.0] * 9, [2.0] * 9, [1.0] * 9]))
-    >>> bool((one == again).all()), bool((one == other).all())
-    (True, False)
     """
     rows = len(block)
     stored = block.reshape(rows, -1).view(np.uint8)
@@ -234,13 +216,7 @@ def fingerprints(block: NDArray[Any]) -> NDArray[np.uint64]:
 
 
 def repeats(hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Return pairs of a row and the first row with the same fingerprint, for each repeat.
-
-    Examples
-    --------
-    >>> repeats(np.array([[1, 1], [2, 2], [1, 1], [1, 5]], "u8"))
-    array([[2, 0]])
-    """
+    """Return pairs of a row and the first row with the same fingerprint, for each repeat."""
     order = np.lexsort((hashes[:, 1], hashes[:, 0]))  # stable: equal rows stay in order
     is_first = np.ones(len(order), np.bool_)
     is_first[1:] = (hashes[order[1:]] != hashes[order[:-1]]).any(axis=1)

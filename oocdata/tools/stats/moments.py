@@ -33,14 +33,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Summary(Report):
-    """Statistics of an array or of each channel; all arrays of shape ``()`` or ``(channels,)``.
-
-    Examples
-    --------
-    >>> summary = Summary.of(np.array([[1.0, 4.0], [3.0, np.nan]]), axis=1)
-    >>> summary.mean, summary.variance, summary.nan
-    (array([2., 4.]), array([1., 0.]), array([0, 1]))
-    """
+    """Statistics of an array or of each channel; all arrays of shape ``()`` or ``(channels,)``."""
 
     count: Ints  # of all values
     nan: Ints  # count of NaN

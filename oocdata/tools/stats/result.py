@@ -45,7 +45,6 @@ class Stats(Report):
     """
 
     name: str  #: the file and the dataset in it
-    read: str  #: the rows that were read, in words
     shape: tuple[int, ...]  #: ``(rows, *element)``
     dtype: str
     axis: int | None  #: the axis of the channels in `shape`
@@ -155,7 +154,6 @@ class Stats(Report):
             )
         fields = [
             ("array", f"{self.name}: {rows_text(self.shape, self.dtype)}"),
-            ("read", self.read),
             ("packed", self.packed and f"{self.packed}: {_AS_STORED}"),
             ("channels", channels + ". To change: --channels AXIS (channels= in Python)" * guessed),
             ("values", values),
@@ -260,11 +258,11 @@ class Scaling:
             the shape of rows, as images and labels do (scale the images only).
         """
         checked = [self._checked(array) for array in arrays]
-        kinds = {(array.dtype, array.shape[array.ndim - len(self.element) :]) for array in checked}
-        if len(kinds) > 1:
+        rows = [(array.dtype, array.shape[array.ndim - len(self.element) :]) for array in checked]
+        if len(set(rows)) > 1:
+            kinds = " and ".join(f"{dtype} of shape {shape}" for dtype, shape in rows)
             raise ArgumentError(
-                f"arrays scaled in one call must be of the same rows; got {_describe(checked)}. "
-                f"{_HINT}"
+                f"arrays scaled in one call must be of the same rows; got {kinds}. {_HINT}"
             )
         scaled = tuple(self._scaled(array) for array in checked)
         return scaled if len(scaled) != 1 else scaled[0]
@@ -276,7 +274,7 @@ class Scaling:
             channels = "" if self.axis is None else f" with channels on axis {self.axis}"
             raise ArgumentError(
                 f"a scaled batch must consist of rows of {self.element} real numbers{channels}; "
-                f"got {_describe([values])}. {_HINT}"
+                f"got {values.dtype} of shape {values.shape}. {_HINT}"
             )
         return values
 
@@ -297,7 +295,3 @@ class Scaling:
                 part += after
                 out[rows] = part
         return out.reshape(shape)
-
-
-def _describe(arrays: list[NDArray[Any]]) -> str:
-    return " and ".join(f"{array.dtype} of shape {array.shape}" for array in arrays)

@@ -32,16 +32,6 @@ def recognise(opening: Opening) -> Layout | None:
 
     Read metadata only. Also return None if a key or other arguments are given, or if the file can't
     be listed; the error is raised when it is opened.
-
-    Examples
-    --------
-    >>> import h5py, tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with h5py.File(f"{folder}/a.h5", "w") as file:
-    ...         file["observations"], file["actions"] = [[0.5]] * 9, [[1.0]] * 9
-    ...         file["rewards"], file["terminals"] = [0.0] * 9, [False] * 9
-    ...     print(recognise(Opening.of(f"{folder}/a.h5")).sentence)
-    D4RL: 9 steps
     """
     if opening.keywords() or not opening.is_paths:
         return None

@@ -94,7 +94,6 @@ class Layout:
     code: tuple[str, ...]  # lines of Python up to the first batch
     keys: tuple[str, ...]  # the main arrays, for `oocdata info` to describe; the largest first
     whole: str = ""  # pattern of all arrays like the first one; empty for the first key itself
-    single_rows: bool = False  # each file is a row
 
     @property
     def sentence(self) -> str:
@@ -107,18 +106,7 @@ Recogniser: TypeAlias = Callable[[Listing], Layout]
 
 
 def lines(text: str, batch: str = "x, y") -> tuple[str, ...]:
-    """Return the lines of a text that defines `train`, and lines that read a `batch` of it.
-
-    Examples
-    --------
-    >>> for line in lines("train = ooc.open('a.npy')", "x"):
-    ...     print(line)
-    import oocdata as ooc
-    train = ooc.open('a.npy')
-    loader = train.batches(32, shuffle=True, seed=7)
-    x = loader.batch(0)
-    # model.fit(loader.to_tf(), epochs=10)
-    """
+    """Return the lines of a text that defines `train`, and lines that read a `batch` of it."""
     numpy = ["import numpy as np"] if "np." in text else []
     return (
         *numpy,
@@ -131,13 +119,7 @@ def lines(text: str, batch: str = "x, y") -> tuple[str, ...]:
 
 
 def split(name: str, count: int, more: str = "") -> str:
-    """Return the line that splits a dataset by `count` items; few items are all for training.
-
-    Examples
-    --------
-    >>> split("pairs", 100), split("pairs", 3)
-    ('train, val = pairs.split(0.9, 0.1)', 'train = pairs')
-    """
+    """Return the line that splits a dataset by `count` items; few items are all for training."""
     if count < _FEWEST_TO_SPLIT:
         return f"train = {name}"
     return f"train, val = {name}.split(0.9, 0.1{more})"

@@ -86,26 +86,22 @@ pairs = fields.windows((-1, 0), 1, episodes=lengths)     # never across a missin
 
 
 def makani(listing: Listing) -> Layout:
-    """Recognise `fields` (T, C, lat, lon) with an array of times or of channel names."""
-    names = listing.root("hdf5", many_files=True)
+    """Recognise `fields` (T, C, lat, lon) with `timestamp` (T) and `valid_data` (T, C)."""
+    listing.root("hdf5", many_files=True)
     count, channels, _, _ = listing.array("fields").shape
-    expect({"timestamp", "channel"} & {*names})
-    present = listing.arrays("", [name for name in ("timestamp", "valid_data") if name in names])
-    code = f"target = {listing.target}\nfields = ooc.open(target, 'fields')\n"
-    if "valid_data" in present and present["valid_data"].shape == (count, channels):
-        code += "valid = np.asarray(ooc.open(target, 'valid_data')).all(axis=1)\n"
-    else:
-        code += "valid = np.ones(len(fields), bool)\n"
-    episodes = ", episodes='none'" if listing.files > 1 else ""
-    if "timestamp" in present and present["timestamp"].shape == (count,):
-        code += """time = np.asarray(ooc.open(target, 'timestamp'))[valid]
+    expect(listing.array("timestamp").shape == (count,))
+    expect(listing.array("valid_data").shape == (count, channels))
+    code = f"""
+target = {listing.target}
+fields = ooc.open(target, 'fields')
+valid = np.asarray(ooc.open(target, 'valid_data')).all(axis=1)
+time = np.asarray(ooc.open(target, 'timestamp'))[valid]
 lengths = ooc.episodes(time=time, step=np.diff(time).min())
-"""
-        episodes = ", episodes=lengths"
-    code += f"""pairs = fields[valid].windows((-1, 0), 1{episodes})
+pairs = fields[valid].windows((-1, 0), 1, episodes=lengths)
+{split("pairs", count)}
 """
     summary = f"{listing.count_text}{count:,} times × {channels} channels"
-    return Layout("Makani / physicsnemo", summary, lines(code + split("pairs", count)), ("fields",))
+    return Layout("Makani / physicsnemo", summary, lines(code), ("fields",))
 
 
 def sevir(listing: Listing) -> Layout:
