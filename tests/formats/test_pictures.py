@@ -271,6 +271,11 @@ def test_colours_of_a_palette(tmp_path: Path) -> None:
             assert_array_equal(
                 ooc.open(path, pictures=pictures)[0], np.asarray(image.convert("RGB"))
             )
+        masks = ooc.open(path, pictures=ooc.Pictures(indices=True))
+        with Image.open(path) as stored:
+            assert_array_equal(masks[0], np.asarray(stored))
+    small = ooc.open(path, pictures=ooc.Pictures((5, 6), indices=True, filter="nearest"))
+    assert_array_equal(small[0], np.asarray(image.resize((6, 5), Image.Resampling.NEAREST)))
 
 
 def test_the_first_frame(tmp_path: Path) -> None:
@@ -374,6 +379,8 @@ def test_colours_of_print(tmp_path: Path) -> None:
         ({"channels": np.array([1, 3])}, "`channels` must be 1"),
         ({"size": (4, 4), "filter": np.array([1, 3])}, "`filter` must be one of nearest, box"),
         ({"crop": True}, "`crop` must be given with `size`"),
+        ({"indices": True, "channels": 1}, "`channels` must be left out"),
+        ({"indices": True, "size": (4, 4)}, "`filter` must be 'nearest'"),
     ],
 )
 def test_options_that_break_a_rule(given: dict[str, Any], rule: str) -> None:
@@ -725,9 +732,10 @@ def test_a_picture_too_large_to_be_resized(tmp_path: Path) -> None:
         ooc.set_memory(before)
 
 
-def test_options_that_are_no_flags() -> None:
-    with pytest.raises(ArgumentError, match="`crop` must be True or False; got 'no'"):
-        ooc.Pictures(size=(4, 4), crop="no")  # type: ignore[arg-type]
+@pytest.mark.parametrize("name", ["crop", "indices"])
+def test_options_that_are_no_flags(name: str) -> None:
+    with pytest.raises(ArgumentError, match=f"`{name}` must be True or False; got 'no'"):
+        ooc.Pictures(size=(4, 4), **{name: "no"})  # type: ignore[arg-type]
 
 
 def test_a_size_that_takes_too_much_memory(tmp_path: Path) -> None:

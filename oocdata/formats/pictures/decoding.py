@@ -166,6 +166,8 @@ def _mode(image: Any, options: Pictures) -> str:
             "a picture must have 8 bits a colour, or be grey, to be resized or converted by "
             "Pillow; this one has more. Open such files without `pictures`, as they are stored."
         )
+    if options.indices and stored == "P":
+        return "P"
     if options.channels is None or deep:
         return natural
     return {1: "L", 3: "RGB", 4: "RGBA"}[options.channels]

@@ -33,6 +33,9 @@ class Pictures:
         Filter for resizing; "box" is the mean of the area.
     channels : {1, 3, 4}, optional
         1: grey, of shape (height, width); 3: colours; 4: colours and opacity. By default as stored.
+    indices : bool
+        Deliver the palette indices of files with a palette, of shape (height, width): class numbers
+        in mask pictures, such as those of Pascal VOC. With `size`, `filter` must be "nearest".
 
     Raises
     ------
@@ -54,9 +57,11 @@ class Pictures:
     crop: bool = False
     filter: str = "bilinear"
     channels: int | None = None
+    indices: bool = False
 
     def __post_init__(self) -> None:
         as_flag("crop", self.crop)
+        as_flag("indices", self.indices)
         if self.size is not None:
             object.__setattr__(self, "size", _height_and_width(self.size))
         if not isinstance(self.filter, str) or self.filter not in FILTERS:
@@ -70,6 +75,16 @@ class Pictures:
             )
         if self.crop and self.size is None:
             raise ArgumentError("`crop` must be given with `size`; got `size` None.")
+        if self.indices and self.channels is not None:
+            raise ArgumentError(
+                f"`channels` must be left out with `indices`, which are no colours; got "
+                f"{self.channels}."
+            )
+        if self.indices and self.size is not None and self.filter != "nearest":
+            raise ArgumentError(
+                f"`filter` must be 'nearest' with `indices`, of which no mean can be taken; got "
+                f"{self.filter!r}."
+            )
 
     def __repr__(self) -> str:
         given = [
