@@ -17,8 +17,6 @@ def check_same_shape(
 ) -> None:
     """Raise if parts of these shapes and dtypes can't be concatenated.
 
-    Examples
-    --------
     >>> f4 = np.dtype("f4")
     >>> check_same_shape([((5, 3), f4, "a.h5", "u"), ((2, 3), f4, "a.h5", "v")], 0)
     >>> check_same_shape([((5, 3), f4, "a.h5", "u"), ((2, 4), f4, "a.h5", "v")], 0)
@@ -26,9 +24,9 @@ def check_same_shape(
     ...
     oocdata.errors.MismatchedPartsError: parts must have one dtype, and one shape besides axis 0;
     they have (*, 3) float32 (1 part) and (*, 4) float32 (1 part, the first 'v'). Leave some out; or
-    fill rows up to one shape, ooc.open(…, pad=0); or open them one by one, bring them to one shape
-    and dtype, such as view[:, :8] or view.astype('f4'), and join them by ooc.concat. [file
-    'a.h5', dataset 'v']
+    fill rows up to one shape with `pad`; or open them one by one, bring them to one shape and
+    dtype, such as view[:, :8] or view.astype('f4'), and join them by ooc.concat. [file 'a.h5',
+    dataset 'v']
     """
     groups: dict[tuple[Any, ...], list[int]] = {}
     for number, (shape, dtype, _, _) in enumerate(parts):

@@ -88,6 +88,9 @@ def check_dtype(
             f"Choose one of the fields {dtype.names}: view[{dtype.names[0]!r}], or "
             f"field={dtype.names[0]!r}; several side by side with ooc.zip."
             if dtype.names
+            else "Save it again with a numeric dtype of at most 64 bits; a small float of "
+            "ml_dtypes in a .npy is named by `dtype`, such as dtype='bfloat16'."
+            if dtype in (np.dtype("V1"), np.dtype("V2"))
             else "Save it again with a numeric dtype of at most 64 bits."
         )
         raise UnsupportedDtypeError(

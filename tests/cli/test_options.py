@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import typer
 
-from oocdata.cli.options import nbytes_of, numbers, opening_of, rows_of, split_key
+from oocdata.cli.options import numbers, opening_of, rows_of, split_key
 
 
 def test_numbers() -> None:
@@ -20,13 +20,6 @@ def test_rows() -> None:
     assert rows_of(":-1") == slice(None, -1)
     with pytest.raises(typer.BadParameter):
         rows_of("::0")
-
-
-@pytest.mark.parametrize(
-    ("text", "nbytes"), [("100G", 100 << 30), ("1.5 GiB", 3 << 29), ("4096", 4096)]
-)
-def test_sizes(text: str, nbytes: int) -> None:
-    assert nbytes_of(text) == nbytes
 
 
 def test_files_and_datasets() -> None:
