@@ -34,8 +34,6 @@ pytestmark = pytest.mark.usefixtures("no_waiting_for_the_disk")
 CALLS: list[int] = []
 FIRST: list[float] = []  # the first number of each call
 
-remaining_calls = iter(range(0))
-
 
 @dataclass(frozen=True)
 class Times:
@@ -234,13 +232,6 @@ def test_a_damaged_unfinished_cache_is_begun_anew(
     found = run(tmp_path, 1000)
     assert found.returncode == 0, found.stderr
     assert int(found.stdout) == (40 - done if damage == "about" else 40)
-
-
-def until_killed(x: np.ndarray) -> np.ndarray:
-    """Compute as many batches as `remaining_calls` allows."""
-    if next(remaining_calls, None) is None:
-        raise TimeoutError
-    return -x
 
 
 @pytest.fixture
@@ -668,14 +659,18 @@ def test_a_folder_that_can_not_be_written(frames: ooc.View, tmp_path: Path) -> N
 def test_deleted_while_it_waits_for_its_turn(
     frames: ooc.View, tmp_path: Path, small_steps: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def cached(most: int) -> Any:
-        global remaining_calls
-        remaining_calls = iter(range(most))
-        spec = ooc.ArraySpec((3,), np.dtype("f8"))
-        return frames.map(until_killed, spec=spec).cache(tmp_path / "cache")
+    negative = frames.map(np.negative)
 
+    def killed_at_the_end(output: Any, first: int, *rows: Any) -> None:
+        if first >= 36:
+            raise TimeoutError
+        write(output, first, *rows)
+
+    write = output_module.Output.write
+    monkeypatch.setattr(output_module.Output, "write", killed_at_the_end)
     with pytest.raises(TimeoutError):
-        cached(6)
+        negative.cache(tmp_path / "cache")
+    monkeypatch.setattr(output_module.Output, "write", write)
     usual, deleted = lock_module.fcntl.flock, []
 
     def after_a_deletion(file: Any, how: int) -> None:
@@ -687,7 +682,8 @@ def test_deleted_while_it_waits_for_its_turn(
         usual(file, how)
 
     monkeypatch.setattr(lock_module.fcntl, "flock", after_a_deletion)
-    assert_array_equal(cached(100).take(np.arange(40)), -np.asarray(frames))
+    cached = negative.cache(tmp_path / "cache")
+    assert_array_equal(cached.take(np.arange(40)), -np.asarray(frames))
     (found,) = cache_module.written_caches(tmp_path / "cache")
     assert found.whole
     assert found.delete()

@@ -147,7 +147,7 @@ def demo_on_digits(plan: Plan, console: Console) -> Demo:
         subjects = []
         for path in paths:
             is_npy = path.endswith(".npy")
-            frames = open_view(path, axis=(0, 1) if is_npy else ("clip", "time"))
+            frames = open_view(path, axis=(0, 1))
             parts = frames.windows(_INPUTS, 1).split(0.6, 0.2, 0.2)
             order = True if is_npy else BlockShuffle(Blocks(block, block), plan.clips_mixed)
             subjects.append(Subject(frames, parts, plan.batch_size, plan.seed, order))
