@@ -92,12 +92,21 @@ def version_number(status: os.stat_result) -> int:
 
 
 def read_whole(path: str) -> tuple[bytes, int]:
-    """Return the bytes of a file, and its `version_number`; raise if it changes meanwhile."""
+    """Return the bytes of a file, and its `version_number`; raise if it changes meanwhile.
+
+    Python's file objects make more system calls, each of which gives up the GIL.
+    """
     try:
-        with open(path, "rb", buffering=0) as file:
-            version = version_number(os.fstat(file.fileno()))
-            data = file.readall()
-            after = version_number(os.fstat(file.fileno()))
+        number = os.open(path, _READING)
+        try:
+            status = os.fstat(number)
+            data = os.pread(number, status.st_size, 0)
+            # One system call reads at most 2 GiB.
+            while len(data) < status.st_size and (more := os.pread(number, 1 << 30, len(data))):
+                data += more
+            version, after = version_number(status), version_number(os.fstat(number))
+        finally:
+            os.close(number)
     except OSError as error:
         raise _unreadable(path, error) from error
     if version != after:

