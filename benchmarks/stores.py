@@ -126,7 +126,7 @@ def _plain(case: Case, url: str) -> Batches:
         delivered = sum(batch.nbytes for batch in epoch())
     finally:
         Link._ask = ask  # type: ignore[method-assign]
-    options: Any = {"timeout": "1 day", "connect_timeout": "10s", "allow_http": True}  # as ours
+    options: Any = {"timeout": "1 day", "connect_timeout": "10s", "allow_http": True}
     client: Any = from_url(url, client_options=options)
 
     async def get(left: Iterator[tuple[str, Any]]) -> None:

@@ -238,7 +238,7 @@ def test_the_text_and_the_json() -> None:
     assert str(MADE).splitlines() == [
         "sim.h5 /u: 10 elements of (3,) float32",
         "HDF5, chunks of (8, 3), codec gzip 4, 1.5 KiB stored",
-        "The file was dropped from the page cache before each epoch.",
+        "The system was asked to drop the file from the page cache before each epoch.",
         "A note.",
         "Measured in 3 s, within 1.0 MiB of memory.",
         "",

@@ -11,7 +11,7 @@ from oocdata.tools.report import Report, counted, table, wrapped
 
 _STATES = {
     "warm": "The page cache was left as it is (--cold: dropped before each epoch).",
-    "cold": "The file was dropped from the page cache before each epoch.",
+    "cold": "The system was asked to drop the file from the page cache before each epoch.",
     "memory": "The data are not in a local file, so neither warm nor cold.",
     "store": "The data are in a store: each epoch fetches them again.",
 }
