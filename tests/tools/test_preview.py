@@ -382,7 +382,10 @@ def test_a_table_has_a_scale_for_each_column() -> None:
 def test_what_an_element_is_made_of_is_said_once() -> None:
     view = ooc.open(FRAMES)
     kind = f"of {FRAMES.shape[1:]} {FRAMES.dtype}"
-    assert preview(view.next_frame(), count=1).array == f"{len(FRAMES) - 1} pairs {kind}"
+    assert (
+        preview(view.next_frame(), count=1).array
+        == f"{len(FRAMES) - 1} elements of 2 arrays {kind}"
+    )
     assert (
         preview(ooc.zip(view, view, view), count=1).array
         == f"{len(FRAMES)} elements of 3 arrays {kind}"

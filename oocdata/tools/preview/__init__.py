@@ -215,11 +215,9 @@ def preview(
 
 def _array(dataset: Dataset) -> str:
     """Describe the shape and dtype of a dataset."""
-    arrays = list(map(str, leaves(dataset.spec)))
     if isinstance(dataset, View):
         return rows_text(dataset.shape, dataset.dtype)
-    if len(arrays) == 2 and len(set(arrays)) == 1:
-        return f"{counted(len(dataset), 'pair')} of {arrays[0]}"
-    if len(arrays) > 1 and len(set(arrays)) == 1:
-        return f"{counted(len(dataset), 'element')} of {len(arrays)} arrays of {arrays[0]}"
-    return f"{counted(len(dataset), 'element')} of {' and '.join(arrays)}"
+    arrays = list(map(str, leaves(dataset.spec)))
+    same = len(arrays) > 1 and len({*arrays}) == 1
+    words = f"{len(arrays)} arrays of {arrays[0]}" if same else " and ".join(arrays)
+    return f"{counted(len(dataset), 'element')} of {words}"
