@@ -320,8 +320,7 @@ WRONG = {
                 "ds.npy --count 0", "ds.npy --fps 0", "ds.npy --fps 0.001", "ds.npy --fps nan",
                 "ds.npy --fps 51"],
     "check": ["", "ds.npy --allow everything", "ds.npy --manifest --write-manifest",
-              "ds.npy --manifest-file sums", "ds.npy --overwrite",
-              "ds.npy --shape 3", "ds.npy --axis 9"],
+              "ds.npy --overwrite", "ds.npy --shape 3", "ds.npy --axis 9"],
     "convert": ["ds.npy", *(f"ds.npy b.zarr {option}" for option in (
         "--chunks many", "--rows 5", "--rows a:b", "--rows 5:2",
         "--to-dtype float33"))],
