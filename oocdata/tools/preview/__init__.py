@@ -18,7 +18,6 @@ from oocdata.engines.atomic import atomic_file
 from oocdata.errors import ArgumentError, EmptyError
 from oocdata.index import as_count
 from oocdata.threads import silent
-from oocdata.tools.libraries import check_picture
 from oocdata.tools.opening import Opening
 from oocdata.tools.preview.parts import (
     fitted,
@@ -28,7 +27,7 @@ from oocdata.tools.preview.parts import (
     view_of,
 )
 from oocdata.tools.preview.scale import COLOUR, Panel, Scale, panels_of
-from oocdata.tools.preview.sheet import FILMS, film, sheet
+from oocdata.tools.preview.sheet import FILMS, check_picture, film, sheet
 from oocdata.tools.report import Report, counted, fields_text, rows_text
 from oocdata.writers.disk import write_errors
 

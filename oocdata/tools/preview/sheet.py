@@ -16,6 +16,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from itertools import chain
 from math import ceil
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from oocdata.tools.preview import Preview
 
 FILMS = (".gif", ".webp")
-"""Suffixes of films."""
+_SUFFIXES = (".png", ".jpg", ".jpeg", ".pdf", ".svg", *FILMS)
 
 _WIDTH, _HEIGHT = 12.0, 7.5
 """The most inches for all panels, unless they are many."""
@@ -45,6 +46,17 @@ _BAD = (255, 0, 255)
 _POINTS = 7.5
 _SLOWEST, _FASTEST = 0.02, 50.0
 """Frames per second: players slow down faster films, and a GIF can't hold longer durations."""
+
+
+def check_picture(path: Path) -> Path:
+    """Return the path of a picture or film with ``~`` expanded; raise if its format is unknown."""
+    path = path.expanduser()
+    if path.suffix.lower() not in _SUFFIXES:
+        raise ArgumentError(
+            f"the picture's name must end in {', '.join(_SUFFIXES)}; got {path.name!r}."
+        )
+    matplotlib("figure")
+    return path
 
 
 def sheet(preview: Preview) -> Figure:
