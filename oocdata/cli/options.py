@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from oocdata.engines.dtypes import named_dtype
 from oocdata.errors import ArgumentError, MissingFileError
 from oocdata.formats.opening import list_datasets
 from oocdata.formats.patterns import natural_key
@@ -96,14 +95,6 @@ def _axes(text: str) -> Any:
     return axes[0] if len(axes) == 1 else axes
 
 
-def dtype_of(text: str) -> str:
-    """Return the name of a NumPy dtype; raise if it is none, or holds Python objects."""
-    with suppress(TypeError, ValueError, SyntaxError):
-        if not named_dtype(text).hasobject:
-            return text
-    raise typer.BadParameter(f"{text!r} is not a NumPy dtype such as float32 or '>f4'.")
-
-
 def _keys(context: typer.Context, incomplete: str) -> list[str]:
     """Return the datasets of the file on the command line, to complete ``--key`` in a shell."""
     # While an option lacks its value, Typer leaves the files unparsed.
@@ -146,7 +137,7 @@ def opening_of(
     files: Annotated[list[str], typer.Argument(metavar="FILE", help=FILES)],
     key: Annotated[str | None, option("NAME", _KEY, "--key", "-k", autocompletion=_keys)] = None,
     axis: Annotated[Any, option("AXIS", _AXIS, parser=_axes)] = 0,
-    dtype: Annotated[str | None, option("DTYPE", _DTYPE, parser=dtype_of)] = None,
+    dtype: Annotated[str | None, option("DTYPE", _DTYPE)] = None,
     shape: Annotated[Any, option("N,N,...", _SHAPE, parser=numbers("1000,64,64"))] = None,
     offset: Annotated[
         int, option("BYTES", "Raw binary: bytes to skip.", min=0, show_default=False)
