@@ -86,7 +86,7 @@ def rows_of(text: str) -> slice:
     raise typer.BadParameter(f"{text!r} is no range of rows such as 100:200, :1000 or -50:.")
 
 
-def _axes(text: str) -> Any:
+def axis_of(text: str) -> Any:
     """Return one or several axes, each by its number or the name of its dimension; or None."""
     if text.lower() == "none":  # a note that says axis=None says --axis None here
         return None
@@ -136,7 +136,7 @@ _ABSENT = (
 def opening_of(
     files: Annotated[list[str], typer.Argument(metavar="FILE", help=FILES)],
     key: Annotated[str | None, option("NAME", _KEY, "--key", "-k", autocompletion=_keys)] = None,
-    axis: Annotated[Any, option("AXIS", _AXIS, parser=_axes)] = 0,
+    axis: Annotated[Any, option("AXIS", _AXIS, parser=axis_of)] = 0,
     dtype: Annotated[str | None, option("DTYPE", _DTYPE)] = None,
     shape: Annotated[Any, option("N,N,...", _SHAPE, parser=numbers("1000,64,64"))] = None,
     offset: Annotated[

@@ -204,7 +204,7 @@ def test_rows_are_those_in_storage() -> None:
     [
         ({"count": 0}, ArgumentError, "`count`"),
         ({"layout": None}, ArgumentError, "`layout` must be 'auto' or a letter for each axis"),
-        ({"count": 257}, ArgumentError, "at most 256"),
+        ({"count": 257}, ArgumentError, "from 1 to 256"),
         ({"layout": "CHW"}, ArgumentError, "`layout`"),
     ],
 )

@@ -15,7 +15,7 @@ from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.spec import leaves
 from oocdata.datasets.view import View
 from oocdata.engines.atomic import atomic_file
-from oocdata.errors import ArgumentError, EmptyError
+from oocdata.errors import EmptyError
 from oocdata.index import as_count
 from oocdata.threads import silent
 from oocdata.tools.opening import Opening
@@ -189,8 +189,8 @@ def preview(
     dataset = Opening.of(target, key).numbers()
     if len(dataset) == 0:
         raise EmptyError(f"a dataset must have an element to show; {dataset!r} has none.")
-    if count is not None and as_count("count", count) > _MOST_ELEMENTS:
-        raise ArgumentError(f"`count` must be at most {_MOST_ELEMENTS}; got {count}.")
+    if count is not None:
+        as_count("count", count, at_most=_MOST_ELEMENTS)
     parts, number = fitted(dataset, parts_of(dataset, layout), count)
     positions = np.linspace(0, len(dataset) - 1, number).round().astype(np.int64)
     arrays = read(dataset, parts, positions)
