@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from oocdata.advice import as_typed
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.open import open as open_view
 from oocdata.datasets.ragged import Ragged
@@ -136,8 +137,7 @@ class Opening:
         if not paths:
             return "an array in memory"
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-        first = paths[0].removeprefix(os.path.join(os.getcwd(), ""))
-        return f"{first}{more}" + (f" {key}" if key else "")
+        return f"{as_typed(paths[0])}{more}" + (f" {key}" if key else "")
 
     def code(self) -> str:
         """Return the call of `oocdata.open` in Python, without default arguments."""
