@@ -22,7 +22,7 @@ def check(
         bool, flag("--manifest", "Compare with the checksums in FILE.manifest.")
     ] = False,
     manifest_file: Annotated[
-        str | None, option("FILE", "The manifest, if not FILE.manifest.")
+        str | None, option("FILE", "The manifest, if not FILE.manifest; compares by default.")
     ] = None,
     overwrite: Overwrite = False,
     json: Json = False,
@@ -45,12 +45,10 @@ def check(
       oocdata check sim.h5::/flow/u
       oocdata check run.zarr --write-manifest
       oocdata check run.zarr --manifest
-      oocdata check run.zarr --manifest --manifest-file sums/run.manifest
+      oocdata check run.zarr --manifest-file sums/run.manifest
     """  # noqa: D301
     from oocdata.tools.check import check as run
 
-    if manifest_file is not None and not (manifest or write_manifest):
-        raise ArgumentError("`manifest_file` needs `manifest` or `write_manifest`.")
     if manifest_file is None and (manifest or write_manifest) and "://" in str(array.target):
         raise ArgumentError("`manifest_file` must be given for a URL; a manifest is on a disk.")
     if overwrite and not write_manifest:
@@ -58,7 +56,7 @@ def check(
     path = manifest_file or True
     health = run(
         array,
-        manifest=path if manifest else None,
+        manifest=path if manifest or (manifest_file and not write_manifest) else None,
         write_manifest=path if write_manifest else None,
         overwrite=overwrite,
         progress=not quiet,

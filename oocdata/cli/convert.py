@@ -12,7 +12,6 @@ from oocdata.cli.options import (
     Json,
     Overwrite,
     Quiet,
-    dtype_of,
     flag,
     numbers,
     option,
@@ -39,7 +38,7 @@ def convert(
     files: Annotated[list[str] | None, typer.Argument(metavar="FILE", help=FILES)] = None,
     chunks: Annotated[Any, option("N[,N,...]", _CHUNKS, parser=_LENGTHS)] = None,
     codec: Annotated[str | None, option("NAME", _CODEC)] = None,
-    to_dtype: Annotated[str | None, option("DTYPE", _TO_DTYPE, parser=dtype_of)] = None,
+    to_dtype: Annotated[str | None, option("DTYPE", _TO_DTYPE)] = None,
     rows: Annotated[
         Any, option("A:B", "Only these rows, as a slice in Python.", parser=rows_of)
     ] = None,

@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from oocdata.engines.dtypes import named_dtype
 from oocdata.errors import ArgumentError, MissingFileError
 from oocdata.formats.opening import list_datasets
 from oocdata.formats.patterns import natural_key
@@ -87,21 +86,13 @@ def rows_of(text: str) -> slice:
     raise typer.BadParameter(f"{text!r} is no range of rows such as 100:200, :1000 or -50:.")
 
 
-def _axes(text: str) -> Any:
+def axis_of(text: str) -> Any:
     """Return one or several axes, each by its number or the name of its dimension; or None."""
     if text.lower() == "none":  # a note that says axis=None says --axis None here
         return None
     parts = [part.strip() for part in text.split(",") if part.strip()] or [text]
     axes = tuple(int(part) if re.fullmatch(r"[+-]?\d+", part) else part for part in parts)
     return axes[0] if len(axes) == 1 else axes
-
-
-def dtype_of(text: str) -> str:
-    """Return the name of a NumPy dtype; raise if it is none, or holds Python objects."""
-    with suppress(TypeError, ValueError, SyntaxError):
-        if not named_dtype(text).hasobject:
-            return text
-    raise typer.BadParameter(f"{text!r} is not a NumPy dtype such as float32 or '>f4'.")
 
 
 def _keys(context: typer.Context, incomplete: str) -> list[str]:
@@ -145,8 +136,8 @@ _ABSENT = (
 def opening_of(
     files: Annotated[list[str], typer.Argument(metavar="FILE", help=FILES)],
     key: Annotated[str | None, option("NAME", _KEY, "--key", "-k", autocompletion=_keys)] = None,
-    axis: Annotated[Any, option("AXIS", _AXIS, parser=_axes)] = 0,
-    dtype: Annotated[str | None, option("DTYPE", _DTYPE, parser=dtype_of)] = None,
+    axis: Annotated[Any, option("AXIS", _AXIS, parser=axis_of)] = 0,
+    dtype: Annotated[str | None, option("DTYPE", _DTYPE)] = None,
     shape: Annotated[Any, option("N,N,...", _SHAPE, parser=numbers("1000,64,64"))] = None,
     offset: Annotated[
         int, option("BYTES", "Raw binary: bytes to skip.", min=0, show_default=False)

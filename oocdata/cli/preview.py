@@ -18,7 +18,6 @@ from oocdata.cli.options import (
     rows_of,
 )
 from oocdata.errors import ArgumentError
-from oocdata.tools.libraries import check_picture
 from oocdata.tools.opening import Opening
 
 _FILM_FRAMES = 48
@@ -71,7 +70,7 @@ def preview(
       oocdata preview ds.npy --json
     """  # noqa: D301
     from oocdata.tools.preview import preview as make
-    from oocdata.tools.preview.sheet import FILMS
+    from oocdata.tools.preview.sheet import FILMS, can_show, check_picture, show
 
     is_film = output is not None and output.suffix.lower() in FILMS
     if output is not None:
@@ -100,8 +99,6 @@ def preview(
     shown = False
     if terminal:
         from rich.console import Console
-
-        from oocdata.tools.preview.sheet import can_show, show
 
         console = Console(highlight=False)
         shown = can_show(console)

@@ -7,29 +7,18 @@ from typing import Annotated, Any
 import typer
 
 from oocdata.cli.command import command, print_result
-from oocdata.cli.options import Json, Quiet, numbers, option
+from oocdata.cli.options import Json, Quiet, axis_of, numbers, option
 from oocdata.tools.opening import Opening
 
+_CHANNELS = "The axis of the channels: from 1, or its name; or 'none'."
 _SPLIT = "Read the first part only: 0.6,0.2,0.2, or counts."
-
-
-def _channels(text: str) -> int | str | None:
-    """Return the number or the name of an axis, None for 'none', or 'auto'."""
-    if text == "none":
-        return None
-    return int(text) if text.lstrip("-").isdecimal() else text
 
 
 @command
 def stats(
     array: Opening,
     split: Annotated[Any, option("SIZES", _SPLIT, parser=numbers("0.6,0.2,0.2"))] = None,
-    channels: Annotated[
-        Any,
-        option(
-            "AXIS", "The axis of the channels: from 1, or its name; or 'none'.", parser=_channels
-        ),
-    ] = "auto",
+    channels: Annotated[Any, option("AXIS", _CHANNELS, parser=axis_of)] = "auto",
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:

@@ -84,8 +84,5 @@ class Parsed(Map):
     def _location(self, position: np.int64) -> str:
         """Return the file and row of a record, as other errors name them."""
         (request,) = singles_of(self.source.requests(np.array([position]), Draw()))
-        storage, row = request.source.storage(), int(request.origins[0, 0])
-        if not storage.part_names:
-            return location_text(storage.path, storage.key, [row])
-        part = int(np.searchsorted(storage.parts, row, side="right")) - 1
-        return location_text(*storage.part_names[part], [row - storage.parts[part]])
+        path, key, row = request.source.storage().place(int(request.origins[0, 0]))
+        return location_text(path, key, [row])

@@ -190,10 +190,7 @@ def spec_of(tree: Any, axes: int = 0) -> Spec:
 
 def as_dtype(argument: DTypeLike) -> np.dtype[Any]:
     """Return an argument as a dtype; raise if batches can't have it."""
-    try:
-        dtype = named_dtype(argument)
-    except (TypeError, ValueError) as error:
-        raise ArgumentError(f"`dtype` must be a NumPy dtype; got {argument!r}.") from error
+    dtype = named_dtype(argument)
     if dtype.kind in "SUOmM":
         raise UnsupportedDtypeError(f"`dtype` must be one of numbers; got {dtype}.")
     return check_dtype(dtype)

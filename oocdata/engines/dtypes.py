@@ -12,7 +12,7 @@ import numpy as np
 from numpy.lib import format as npy_format
 from numpy.typing import DTypeLike
 
-from oocdata.errors import UnsupportedDtypeError
+from oocdata.errors import ArgumentError, UnsupportedDtypeError
 
 _SMALL_FLOATS = ("bfloat16", "float8_e4m3fn")
 """Without float8_e5m2, whose type string NumPy writes but can't read, in arrays and in files."""
@@ -24,12 +24,18 @@ def is_small_float(dtype: np.dtype[Any]) -> bool:
 
 
 def named_dtype(dtype: DTypeLike) -> np.dtype[Any]:
-    """Return a dtype, given as NumPy takes it or as the name of a small float."""
+    """Return a dtype, given as NumPy takes it or as the name of a small float.
+
+    Raises `ArgumentError` for anything else.
+    """
     if isinstance(dtype, str) and dtype in _SMALL_FLOATS:
         import ml_dtypes
 
         dtype = getattr(ml_dtypes, dtype)
-    return np.dtype(dtype)
+    try:
+        return np.dtype(dtype)
+    except (TypeError, ValueError, SyntaxError) as error:
+        raise ArgumentError(f"`dtype` must be a NumPy dtype; got {dtype!r}.") from error
 
 
 def dtype_text(dtype: np.dtype[Any]) -> str:

@@ -17,6 +17,7 @@ Sources of this package may do more, by methods that are looked up by name:
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast, runtime_checkable
@@ -132,6 +133,13 @@ class Storage:
     cached_whole: tuple[int, ...] = field(default=(), repr=False)
     scratch_bytes: int = 0
     annotations: Callable[[], Annotations] = field(default=Annotations, compare=False, repr=False)
+
+    def place(self, row: int, axis: int = 0) -> tuple[str | None, str | None, int]:
+        """Return the file and the dataset of a place along an axis, and the place in it."""
+        if len(self.parts) == 1 or axis != self.parts_axis:
+            return self.path, self.key, row
+        part = bisect_right(self.parts, row) - 1
+        return *self.part_names[part], row - self.parts[part]
 
     @property
     def cache(self) -> str:

@@ -51,7 +51,7 @@ def open_npy(
         offset = file.tell()
     reopen: dict[str, Any] = {"target": version.path}
     if dtype is not None:
-        small_float = _dtype_of(dtype)
+        small_float = dtypes.named_dtype(as_fields(dtype))
         if not dtypes.is_small_float(small_float) or stored != np.dtype(f"V{small_float.itemsize}"):
             raise ArgumentError(
                 "`dtype` must be given for raw binary files only, or be 'bfloat16' or "
@@ -62,13 +62,6 @@ def open_npy(
     storage = Storage(".npy", version.path, opened=reopen)
     nbytes = version.nbytes - offset
     return open_contiguous(version, shape, stored, fortran, offset, nbytes, axis, storage, whole)
-
-
-def _dtype_of(dtype: Any) -> np.dtype[Any]:
-    try:
-        return dtypes.named_dtype(as_fields(dtype))
-    except (TypeError, ValueError) as error:
-        raise ArgumentError(f"`dtype` must be a NumPy dtype; got {dtype!r}.") from error
 
 
 def open_raw(
@@ -85,7 +78,7 @@ def open_raw(
     One entry of `shape` may be -1 and is computed from the length of the file. Unless `whole` is
     False, dtype, shape and offset must account for every byte of the file.
     """
-    version, stored = version_of(path), _dtype_of(dtype)
+    version, stored = version_of(path), dtypes.named_dtype(as_fields(dtype))
     dtypes.check_stored(stored, path)
     start = as_count("offset", offset, at_least=0)
     nbytes = version.nbytes - start
@@ -122,7 +115,10 @@ def as_fields(dtype: Any) -> Any:
 
     Other dtypes are returned unchanged.
     """
-    if not isinstance(dtype, list | tuple) or not all(isinstance(f, list | tuple) for f in dtype):
+    are_fields = isinstance(dtype, list | tuple) and all(
+        isinstance(field, list | tuple) and len(field) > 1 for field in dtype
+    )
+    if not are_fields:
         return dtype
     return [(name, as_fields(kind), *map(tuple, shape)) for name, kind, *shape in dtype]
 

@@ -1,7 +1,4 @@
-"""Import optional libraries, and check the name of a picture, before anything is read.
-
-The error for a missing library says how to install it.
-"""
+"""Import optional libraries; the error for a missing one says how to install it."""
 
 from __future__ import annotations
 
@@ -9,29 +6,15 @@ import os
 import sys
 import tempfile
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
-from oocdata.errors import ArgumentError, needed
-
-_SUFFIXES = (".png", ".jpg", ".jpeg", ".pdf", ".svg", ".gif", ".webp")
+from oocdata.errors import needed
 
 
 def matplotlib(module: str = "") -> Any:
     """Import matplotlib, or one of its modules."""
     with needed("pictures are drawn with matplotlib", "'oocdata[pictures]'"):
         return import_module(f"matplotlib.{module}".rstrip("."))
-
-
-def check_picture(path: Path) -> Path:
-    """Return the path of a picture or film with ``~`` expanded; raise if its format is unknown."""
-    path = path.expanduser()
-    if path.suffix.lower() not in _SUFFIXES:
-        raise ArgumentError(
-            f"the picture's name must end in {', '.join(_SUFFIXES)}; got {path.name!r}."
-        )
-    matplotlib("figure")
-    return path
 
 
 def import_tensorflow(use: str = "the demonstration trains") -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from oocdata.advice import as_typed
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.open import open as open_view
 from oocdata.datasets.ragged import Ragged
@@ -116,8 +117,7 @@ class Opening:
         for part in _as_list(self.target):
             if not isinstance(part, str):
                 raise ArgumentError(f"`target` must be the path of a file or folder; got {part!r}.")
-            path = local_path(part)
-            paths += files_matching(path) or [path]
+            paths += files_matching(part) or [part]
         if not paths:
             raise ArgumentError("`target` must name at least one file; got an empty list.")
         return paths
@@ -137,8 +137,7 @@ class Opening:
         if not paths:
             return "an array in memory"
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-        first = paths[0].removeprefix(os.path.join(os.getcwd(), ""))
-        return f"{first}{more}" + (f" {key}" if key else "")
+        return f"{as_typed(paths[0])}{more}" + (f" {key}" if key else "")
 
     def code(self) -> str:
         """Return the call of `oocdata.open` in Python, without default arguments."""
@@ -157,9 +156,7 @@ def _as_list(target: Any) -> Sequence[Any]:
 
 
 def _local(target: Any) -> Any:
-    """Return paths as text without ``file://``, and any other target unchanged."""
+    """Return paths as text, without ``~`` and ``file://``, and any other target unchanged."""
     if isinstance(target, list | tuple):
         return [_local(part) for part in target]
-    target = os.fspath(target) if isinstance(target, os.PathLike) else target
-    is_local = isinstance(target, str) and target.startswith("file://")
-    return local_path(target) if is_local else target
+    return local_path(os.fspath(target)) if isinstance(target, str | os.PathLike) else target

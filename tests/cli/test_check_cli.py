@@ -105,13 +105,13 @@ def test_manifests(folder: Path) -> None:
         assert run(name, "--manifest").exit_code == 0
     (folder / "ds.npy.manifest").rename(folder / "sums")
     assert run("ds.npy", "--manifest").exit_code == 1
-    result = run("ds.npy", "--manifest", "--manifest-file", "sums")
+    result = run("ds.npy", "--manifest-file", "sums")
     assert result.exit_code == 0
     assert "compared with sums" in result.stdout
     changed = np.load("ds.npy", mmap_mode="r+")
     changed[30] += 1
     changed.flush()
-    result = run("ds.npy", "--manifest", "--manifest-file", "sums")
+    result = run("ds.npy", "--manifest-file", "sums")
     assert result.exit_code == 3
     assert "  changed     1 row: 30" in result.stdout.splitlines()
 

@@ -65,7 +65,7 @@ run = partial(command.run, "preview")
         (["v3.zarr"], "axes       lat 8, lon 10, band 3"),
         (["ds.bin", "--dtype", ">f4", "--shape", "-1,3,8,10"], "channel 3"),
         (["numbers.npy"], "40 rows of int64"),
-        (["ds.npy", "--next-frame"], "39 pairs of (3, 8, 10) float32"),
+        (["ds.npy", "--next-frame"], "39 elements of 2 arrays of (3, 8, 10) float32"),
         (["ds.npy", "--rows", "3:30:9"], "3 rows: 3, 12, 21"),
         (["ds.npy", "--rows", "7,-1"], "2 rows: 7, 39"),
         (["ds.npy", "--layout", "DHW"], "depth 3, y 8, x 10"),

@@ -20,6 +20,7 @@ from oocdata.tools import bench as module
 from oocdata.tools.bench import limits
 from oocdata.tools.bench.limits import Files, decoding, disk_reading, files_of
 from oocdata.tools.bench.result import Bench, Limit, Way
+from oocdata.tools.profile import pacing
 from oocdata.tools.profile.pacing import take_turns
 
 FRAMES = np.random.default_rng(0).integers(0, 9, (600, 3, 8, 8)).astype("f4")
@@ -50,8 +51,9 @@ class Clock:
         return self.now
 
 
-def test_measures_take_turns_in_rounds() -> None:
+def test_measures_take_turns_in_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, calls = Clock(), []
+    monkeypatch.setattr(pacing, "perf_counter", clock)
 
     def measure(name: str, lasts: float) -> limits.Measure:
         def once(seconds: float, number: int) -> float:
@@ -63,7 +65,7 @@ def test_measures_take_turns_in_rounds() -> None:
 
     measures = {"a": (measure("a", 1.0), 0.5), "b": (measure("b", 2.0), 0.25)}
     advanced: list[int] = []
-    rates = take_turns(measures, 100.0, advanced.append, clock)
+    rates = take_turns(measures, 100.0, advanced.append)
     assert rates == {"a": (0.0, 1.0, 2.0), "b": (0.0, 2.0, 4.0)}
     assert calls == [
         (name, seconds, number)
@@ -73,7 +75,7 @@ def test_measures_take_turns_in_rounds() -> None:
     assert sum(advanced) == 6
     # Where time is short, what took too long has no further round.
     measures = {"slow": (measure("slow", 8.0), 0.5), "fast": (measure("fast", 0.5), 0.5)}
-    rates = take_turns(measures, 10.0, advanced.append, clock)
+    rates = take_turns(measures, 10.0, advanced.append)
     assert rates == {"slow": (0.0,), "fast": (0.0, 0.5, 1.0)}
 
 

@@ -22,7 +22,7 @@ from oocdata.errors import ArgumentError, DamagedChunkError
 from oocdata.loader import Loader
 from oocdata.reading.workers.pool import WorkerPool
 from oocdata.tools import profile as module
-from oocdata.tools.profile import Profile
+from oocdata.tools.profile import Profile, pacing
 from oocdata.tools.profile.pacing import Epochs, pace, steps_of_a_period
 
 ROWS = np.random.default_rng(0).normal(0, 1, (4000, 256)).astype("f4")
@@ -55,26 +55,32 @@ class Clock:
 
 
 @pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock of all measuring."""
+    clock = Clock()
+    for measuring in (module, pacing):
+        monkeypatch.setattr(measuring, "perf_counter", clock)
+    return clock
+
+
+@pytest.fixture
 def loader() -> Loader:
     return ooc.open(ROWS).batches(32, shuffle=True, seed=3)
 
 
 @pytest.mark.parametrize(("period", "seconds"), [(1, 10.0), (4, 16.0)])
-def test_a_pace_is_clocked_from_period_to_period(period: int, seconds: float) -> None:
-    clock = Clock()
-    found = pace(clock.epochs(*[10] * 100, seconds=2.0), 9.0, period=period, clock=clock)
+def test_a_pace_is_clocked_from_period_to_period(period: int, seconds: float, clock: Clock) -> None:
+    found = pace(clock.epochs(*[10] * 100, seconds=2.0), 9.0, period=period)
     assert found == (5.0, 1.0)
     assert clock.now == 2.0 + seconds  # the first batch, and so many more
 
 
-def test_a_pace_tells_waiting_from_work() -> None:
-    clock = Clock()
+def test_a_pace_tells_waiting_from_work(clock: Clock) -> None:
     epochs = clock.epochs(*[10] * 100, seconds=1.0)
-    assert pace(epochs, 80.0, consume=clock.step(3.0), clock=clock) == (10 / 4, 0.25)
+    assert pace(epochs, 80.0, consume=clock.step(3.0)) == (10 / 4, 0.25)
 
 
-def test_short_epochs_follow_one_another() -> None:
-    clock = Clock()
+def test_short_epochs_follow_one_another(clock: Clock) -> None:
     seen: list[int] = []
 
     def epochs(number: int) -> Iterator[np.ndarray]:
@@ -83,12 +89,11 @@ def test_short_epochs_follow_one_another() -> None:
         yield np.zeros(3)
         yield np.zeros(2)
 
-    assert pace(epochs, 4.0, first=7, period=2, clock=clock) == (5.0, 1.0)
+    assert pace(epochs, 4.0, first=7, period=2) == (5.0, 1.0)
     assert seen == [7, 8, 9, 10, 11]
 
 
-def test_a_long_period_has_its_share_of_the_first_wait() -> None:
-    clock = Clock()
+def test_a_long_period_has_its_share_of_the_first_wait(clock: Clock) -> None:
 
     def epochs(number: int) -> Iterator[np.ndarray]:
         clock.now += 500.0  # in which a whole epoch is decoded
@@ -96,7 +101,7 @@ def test_a_long_period_has_its_share_of_the_first_wait() -> None:
             yield np.zeros(10)
             clock.now += 0.5
 
-    found = pace(epochs, 10.0, period=1000, clock=clock)
+    found = pace(epochs, 10.0, period=1000)
     assert clock.now == 500.0 + 40.5
     assert found == (pytest.approx(10.0), pytest.approx(1.0))
 
@@ -121,10 +126,9 @@ VERDICTS = [
 
 
 @pytest.mark.parametrize(("data", "model", "verdict", "line"), VERDICTS)
-def test_verdicts(data: float, model: float, verdict: str, line: str) -> None:
-    clock = Clock()
+def test_verdicts(data: float, model: float, verdict: str, line: str, clock: Clock) -> None:
     epochs = clock.epochs(*[32] * 1000, seconds=data)
-    rates, _ = module._rates(epochs, clock.step(model), 500 * (data + model), 1, clock)
+    rates, _ = module._rates(epochs, clock.step(model), 500 * (data + model), 1)
     found = Profile(*rates, mapped=0.0, batch_size=32, reader="NumPy", advice=(), seconds=1.0)
     assert found.verdict == verdict
     assert str(found).splitlines()[0] == line
@@ -148,8 +152,7 @@ def test_advice_where_the_model_waits(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_slow_map_function(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock()
+def test_a_slow_map_function(workers: int, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def slow(x: Any) -> Any:
         clock.now += 1.0
@@ -157,7 +160,7 @@ def test_a_slow_map_function(workers: int, monkeypatch: pytest.MonkeyPatch) -> N
 
     rates(monkeypatch, 100.0, 1000.0, 0.9)
     loader = ooc.open(ROWS).map(slow).batches(32, workers=workers)
-    found = module.profile(loader, lambda batch: None, clock=clock)
+    found = module.profile(loader, lambda batch: None)
     assert found.mapped == 1.0
     assert found.advice[0].kind == "map"
     assert "workers" in found.advice[0].text

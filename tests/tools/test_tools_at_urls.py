@@ -31,10 +31,11 @@ from oocdata.errors import ArgumentError, SourceError
 from oocdata.loader import Loader
 from oocdata.runs import Run
 from oocdata.stores import link as link_module
+from oocdata.tools import profile as profiling
 from oocdata.tools.bench import bench
 from oocdata.tools.info import contents
 from oocdata.tools.opening import Opening
-from oocdata.tools.profile import LinkUse, _rates, profile
+from oocdata.tools.profile import LinkUse, pacing
 
 ROWS = np.random.default_rng(0).normal(size=(120, 16, 24)).astype("f4")
 
@@ -234,12 +235,17 @@ assert not [name for name in sys.modules if name.startswith(("oocdata.stores", "
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_profile_counts_what_went_over_the_link(server: RangeServer) -> None:
+def test_profile_counts_what_went_over_the_link(
+    server: RangeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     loader = ooc.open(f"{server.url}/a.npy").batches(16)
     server.reset()
     # By this clock whole epochs are read, and each request is waited for: none is given up before
     # the server has seen it.
-    found = profile(loader, seconds=0.1, clock=partial(next, count(0.0, 0.001)))
+    clock = partial(next, count(0.0, 0.001))
+    for measuring in (profiling, pacing):
+        monkeypatch.setattr(measuring, "perf_counter", clock)
+    found = profiling.profile(loader, seconds=0.1)
     assert found.link is not None
     assert (found.link.requests, found.link.nbytes) == (server.requests, server.nbytes)
     assert found.link.nbytes == ROWS.nbytes
@@ -248,8 +254,12 @@ def test_profile_counts_what_went_over_the_link(server: RangeServer) -> None:
 
 
 @pytest.mark.parametrize(("busy", "is_limit"), [(0.8, True), (0.1, False)])
-def test_the_link_is_the_limit_where_batches_wait_for_it(busy: float, is_limit: bool) -> None:
+def test_the_link_is_the_limit_where_batches_wait_for_it(
+    busy: float, is_limit: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     traffic, now = link_module.Traffic(), [0.0]
+    for measuring in (profiling, pacing):
+        monkeypatch.setattr(measuring, "perf_counter", lambda: now[0])
 
     def batches(epoch: int) -> Iterator[NDArray[Any]]:
         while True:
@@ -261,7 +271,7 @@ def test_the_link_is_the_limit_where_batches_wait_for_it(busy: float, is_limit: 
         now[0] += 50.0  # meanwhile the link is at work
         traffic.busy += 50.0
 
-    _, waited = _rates(batches, model, 90.0, 1, lambda: now[0], traffic)
+    _, waited = profiling._rates(batches, model, 90.0, 1, traffic)
     assert waited == pytest.approx(busy)
     found = LinkUse(requests=200, nbytes=200 << 10, waited=waited)
     assert (found.range_bytes, found.is_limit) == (1024, is_limit)

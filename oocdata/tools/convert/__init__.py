@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -217,7 +216,8 @@ def cast(values: NDArray[Any], dtype: np.dtype[Any], view: View) -> NDArray[Any]
     hint = "Choose a dtype that holds them"
     if is_exact and out.dtype.kind != "b":
         hint += f", or scale and round them into {out.dtype} yourself: oocdata.create writes them"
-    path, key, row = _stored_row(view, first[0])
+    axis = view.axes[0]
+    path, key, row = view.storage.place(int(view.origins(np.array(first[:1]))[0, axis]), axis)
     raise SourceError(
         f"numbers must fit the dtype that they are written in, {out.dtype}; got {values[first]}. "
         f"{hint}.",
@@ -225,17 +225,6 @@ def cast(values: NDArray[Any], dtype: np.dtype[Any], view: View) -> NDArray[Any]
         key=key,
         rows=(row,),
     )
-
-
-def _stored_row(view: View, row: int) -> tuple[str | None, str | None, int]:
-    """Return the file and dataset of a row of a view, and the row's number in the dataset."""
-    storage = view.storage
-    at = int(view.origins(np.array([row]))[0, view.axes[0]])
-    if len(storage.parts) == 1 or storage.parts_axis != view.axes[0]:
-        return storage.path, storage.key, at
-    part = bisect_right(storage.parts, at) - 1
-    path, key = storage.part_names[part]
-    return path, key, at - storage.parts[part]
 
 
 def _verify(plan: Plan, output: Output, progress: bool) -> None:

@@ -98,31 +98,31 @@ class Demo(Report):
     seconds: float
 
     def __str__(self) -> str:
-        rows = zip(_LABELS, *map(_column, self.arrays), strict=True)
+        columns = list(map(_column, self.arrays))
+        rows = [(label, *(column[label] for column in columns)) for label in columns[0]]
         measured = table(["measured", *(array["name"] for array in self.arrays)], rows)
         notes = [*map(wrapped, self.notes), f"Time: {self.seconds:.0f} s"]
         return "\n".join([measured, "", *notes])
 
 
-_LABELS = (
-    *("array in memory", "on disk", "order", "memory: stated bound", "  taken by reading"),
-    *("reading, per second", "  elements/s", "training, elements/s", "  steps"),
-    *("validation loss", "test loss", "  copying the last frame", "  model's share of that"),
-)
-
-
-def _column(array: dict[str, Any]) -> list[str]:
-    """Return the column of an array in the table, with a cell for each of `_LABELS`."""
+def _column(array: dict[str, Any]) -> dict[str, str]:
+    """Return the column of an array in the table, with the labels of its cells."""
     test, copy, read = array["test_loss"], array["copy_loss"], array["elements_per_second"]
-    share = f"{test / copy:.0%}" if test < copy else "no better"
-    in_memory, on_disk, bound, memory = (
-        "-" if array[name] is None else size(array[name])
-        for name in ("array_bytes", "disk_bytes", "bound", "memory")
-    )
-    trained = f"{array['trained_per_second']:,.0f}"
-    rates = (size(read * array["element_bytes"]), f"{read:,.0f}", trained, f"{array['steps']:,}")
-    losses = (f"{loss:.6f}" for loss in (array["val_loss"], test, copy))
-    return [in_memory, on_disk, array["order"], bound, memory, *rates, *losses, share]
+    return {
+        "array in memory": size(array["array_bytes"]),
+        "on disk": "-" if array["disk_bytes"] is None else size(array["disk_bytes"]),
+        "order": array["order"],
+        "memory: stated bound": size(array["bound"]),
+        "  taken by reading": "-" if array["memory"] is None else size(array["memory"]),
+        "reading, per second": size(read * array["element_bytes"]),
+        "  elements/s": f"{read:,.0f}",
+        "training, elements/s": f"{array['trained_per_second']:,.0f}",
+        "  steps": f"{array['steps']:,}",
+        "validation loss": f"{array['val_loss']:.6f}",
+        "test loss": f"{test:.6f}",
+        "  copying the last frame": f"{copy:.6f}",
+        "  model's share of that": f"{test / copy:.0%}" if test < copy else "no better",
+    }
 
 
 def demo_on_digits(plan: Plan, console: Console) -> Demo:
@@ -176,7 +176,7 @@ def demo_on_file(plan: Plan, console: Console, array: Opening) -> Demo:
             scale, note = scaling(frames, parts[0])
         values = (_INPUTS + 1) * prod(frames.element)
         batch = max(1, min(plan.batch_size, _VALUES_IN_BATCH // values, len(parts[0])))
-        subject = Subject(frames, parts, batch, plan.seed, scale=scale)
+        subject = Subject(frames, [part.map(scale) for part in parts], batch, plan.seed)
         return _measured(plan, console, began, [subject], _MOST_EPOCHS, [note])
 
 
@@ -194,21 +194,21 @@ def scaling(frames: View, part: Windows) -> tuple[Callable[..., Any], str]:
     Each channel or column is scaled to mean 0 and deviation 1. NaN and infinities become the mean.
     """
     most = min(_SAMPLE_ROWS, len(part), max(1, _SAMPLE_BYTES // max(1, frames.spec.nbytes)))
-    positions = np.unique(np.linspace(0, len(part) - 1, most).astype(np.int64))
+    positions = np.linspace(0, len(part) - 1, most).astype(np.int64)
     sample = stats(part.view[part.rows(positions)[:, 0]])
-    count, not_finite = len(positions), int(sample.overall.count - sample.overall.finite)
+    not_finite = int(sample.overall.count - sample.overall.finite)
     if not_finite == sample.overall.count:
-        raise ArgumentError(f"rows must hold finite numbers; {count:,} of them hold none.")
+        raise ArgumentError(f"rows must hold finite numbers; {most:,} of them hold none.")
     each = f", each {row_axes(frames).name('C')} by its own" if sample.axis else ""
     note = (
-        f"Losses are of values scaled by the mean and deviation of {count:,} rows for "
+        f"Losses are of values scaled by the mean and deviation of {most:,} rows for "
         f"training{each}. {not_finite:,} of their values are NaN or infinite, and replaced by the "
         "mean."
     )
-    standardize = sample.standardize
 
-    def scale(x: NDArray[Any], y: NDArray[Any]) -> tuple[Any, ...]:
-        return tuple(np.nan_to_num(array, posinf=0.0, neginf=0.0) for array in standardize(x, y))
+    def scale(*arrays: NDArray[Any]) -> tuple[Any, ...]:
+        scaled = sample.standardize(*arrays)
+        return tuple(np.nan_to_num(array, posinf=0.0, neginf=0.0) for array in scaled)
 
     return scale, note
 

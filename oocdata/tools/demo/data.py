@@ -7,7 +7,6 @@ Moving MNIST (Srivastava and others, ICML 2015). A clip is a pure function of (s
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import signal
 import sys
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 
 from oocdata.engines.cache import cache
 from oocdata.errors import needed
+from oocdata.memory import return_freed_memory
 from oocdata.threads import cached_property
 from oocdata.writers import create
 
@@ -96,8 +96,7 @@ def growth() -> Iterator[list[int]]:
     # Return free memory to the system, because reusing it would hide growth.
     cache.forget()
     gc.collect()
-    with suppress(AttributeError, OSError):  # another C library than glibc
-        ctypes.CDLL(None).malloc_trim(0)
+    return_freed_memory()
     grown: list[int] = []
     before = None
     with suppress(OSError):

@@ -6,14 +6,14 @@ layer start at zero. So training starts at the baseline, a copy of the last fram
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.view import View
-from oocdata.datasets.windows import Windows
 from oocdata.loader import Loader
 from oocdata.order import Order
 
@@ -32,21 +32,15 @@ class Subject:
     """An array to read and train on."""
 
     frames: View
-    parts: tuple[Windows, ...]  # to train, validate and test; elements x (inputs, …), y (1, …)
+    parts: Sequence[Dataset]  # to train, validate and test; elements x (inputs, …), y (1, …)
     batch_size: int
     seed: int
     shuffle: Order | bool = True
-    scale: Callable[..., Any] | None = None  # scales x and y
-
-    def batches(self, part: Windows, **order: Any) -> Loader:
-        """Return scaled batches of a part."""
-        dataset = part if self.scale is None else part.map(self.scale)
-        return dataset.batches(self.batch_size, **order)
 
     @property
     def loader(self) -> Loader:
         """Shuffled batches of the training part."""
-        return self.batches(self.parts[0], shuffle=self.shuffle, seed=self.seed)
+        return self.parts[0].batches(self.batch_size, shuffle=self.shuffle, seed=self.seed)
 
 
 def build(inputs: int, element: tuple[int, ...], seed: int) -> keras.Model:
@@ -99,8 +93,8 @@ def train(
 
     spec: Any = subject.loader.spec
     inputs, *element = spec[0].shape[1:]
-    model = build(inputs, tuple(element), subject.seed)
-    val, test = (subject.batches(part[:_EVALUATED]).to_tf() for part in subject.parts[1:])
+    model, size = build(inputs, tuple(element), subject.seed), subject.batch_size
+    val, test = (part[:_EVALUATED].batches(size).to_tf() for part in subject.parts[1:])
     copy_loss = model.evaluate(test, verbose=0)  # the untrained model copies the last frame
     ends: list[float] = []  # of steps; the first step compiles, and is not counted
 
@@ -120,7 +114,7 @@ def train(
     rate = (len(ends) - 1) / (ends[-1] - ends[0]) if len(ends) > 1 else 0.0
     return {
         "steps": len(ends),
-        "trained_per_second": rate * subject.batch_size,
+        "trained_per_second": rate * size,
         "val_loss": history.history["val_loss"][-1],
         "test_loss": model.evaluate(test, verbose=0),
         "copy_loss": copy_loss,

@@ -181,9 +181,7 @@ def contents(target: Any, key: str | None = None) -> Contents:
     opening = Opening.of(target, key)
     path = opening.target
     is_path = isinstance(path, str)
-    exists = is_path and (
-        os.path.exists(os.path.expanduser(path)) or (is_url(path) and not glob.has_magic(path))
-    )
+    exists = is_path and (os.path.exists(path) or (is_url(path) and not glob.has_magic(path)))
     title = path if is_path else opening.name
     layout, entries = recognise(opening), list[Description | Unopened]()
     if layout is not None:

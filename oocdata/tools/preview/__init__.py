@@ -15,14 +15,11 @@ from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.spec import leaves
 from oocdata.datasets.view import View
 from oocdata.engines.atomic import atomic_file
-from oocdata.errors import ArgumentError, EmptyError
+from oocdata.errors import EmptyError
 from oocdata.index import as_count
 from oocdata.threads import silent
-from oocdata.tools.libraries import check_picture
 from oocdata.tools.opening import Opening
 from oocdata.tools.preview.parts import (
-    MOST_ELEMENTS,
-    default_count,
     fitted,
     listed,
     parts_of,
@@ -30,12 +27,14 @@ from oocdata.tools.preview.parts import (
     view_of,
 )
 from oocdata.tools.preview.scale import COLOUR, Panel, Scale, panels_of
-from oocdata.tools.preview.sheet import FILMS, film, sheet
+from oocdata.tools.preview.sheet import FILMS, check_picture, film, sheet
 from oocdata.tools.report import Report, counted, fields_text, rows_text
 from oocdata.writers.disk import write_errors
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+_MOST_ELEMENTS = 256
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -144,7 +143,8 @@ def preview(
 ) -> Preview:
     """Show a few elements of a dataset as pictures.
 
-    At most about 128 MiB are read from a file of any size, unless `count` is given.
+    About 128 MiB are read from a file of any size, or one element, unless `count` is given. Of
+    frames of more than 512 lines or columns, some are skipped.
 
     Parameters
     ----------
@@ -155,9 +155,9 @@ def preview(
     key : str, optional
         The dataset in the file; for other arguments, give the View that `oocdata.open` returns.
     count : int, optional
-        Number of elements, evenly spread, at most 256; by default as many as give about 24
-        pictures, at most 12. For numbers, which are drawn as curves, 2,048. To choose elements,
-        give a part of the dataset: ``preview(view[100:148], count=48).save("film.gif")``.
+        Number of elements, evenly spread, at most 256; by default 12, or 4 of several pictures
+        each. For numbers, which are drawn as curves, 2,048. To choose elements, give a part of the
+        dataset: ``preview(view[100:148], count=48).save("film.gif")``.
     layout : str
         A letter for each axis of a row: H (y, downwards), W (x), C (channel), D (depth) or T
         (time); ``"auto"``: by the names in the file, or by lengths, see `oocdata.axes`.
@@ -189,12 +189,10 @@ def preview(
     dataset = Opening.of(target, key).numbers()
     if len(dataset) == 0:
         raise EmptyError(f"a dataset must have an element to show; {dataset!r} has none.")
-    if count is not None and as_count("count", count) > MOST_ELEMENTS:
-        raise ArgumentError(f"`count` must be at most {MOST_ELEMENTS}; got {count}.")
-    parts = parts_of(dataset, layout)
-    number = min(count or default_count(dataset, parts), len(dataset))
+    if count is not None:
+        as_count("count", count, at_most=_MOST_ELEMENTS)
+    parts, number = fitted(dataset, parts_of(dataset, layout), count)
     positions = np.linspace(0, len(dataset) - 1, number).round().astype(np.int64)
-    parts = fitted(dataset, parts, len(positions))
     arrays = read(dataset, parts, positions)
     pictures = panels_of(dataset, parts, positions, arrays)
     view, notes = view_of(dataset), list[str]()
@@ -216,11 +214,9 @@ def preview(
 
 def _array(dataset: Dataset) -> str:
     """Describe the shape and dtype of a dataset."""
-    arrays = list(map(str, leaves(dataset.spec)))
     if isinstance(dataset, View):
         return rows_text(dataset.shape, dataset.dtype)
-    if len(arrays) == 2 and len(set(arrays)) == 1:
-        return f"{counted(len(dataset), 'pair')} of {arrays[0]}"
-    if len(arrays) > 1 and len(set(arrays)) == 1:
-        return f"{counted(len(dataset), 'element')} of {len(arrays)} arrays of {arrays[0]}"
-    return f"{counted(len(dataset), 'element')} of {' and '.join(arrays)}"
+    arrays = list(map(str, leaves(dataset.spec)))
+    same = len(arrays) > 1 and len({*arrays}) == 1
+    words = f"{len(arrays)} arrays of {arrays[0]}" if same else " and ".join(arrays)
+    return f"{counted(len(dataset), 'element')} of {words}"

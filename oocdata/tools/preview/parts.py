@@ -1,15 +1,10 @@
-"""Choose what to show of each array of an element, and read it within bounds.
-
-At most `VALUES` values are kept, and about `READ_BYTES` read, so lines and columns of large frames
-are skipped. Chunks of at most `DECODED_BYTES` are decoded, or those of three elements: by default
-fewer elements are shown then, and of frames in many chunks a window.
-"""
+"""Choose what to show of each array of an element, and read it within bounds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import prod, sqrt
+from math import isqrt, prod, sqrt
 from typing import Any
 
 import numpy as np
@@ -77,7 +72,7 @@ class Part:
         letters = self.axes.letters
         if self.axes.reason == BY_LENGTHS and letters not in ("", "C", "W", "HW"):
             notes.append(f"the axes, {letters}, are a guess: set them with `layout`")
-        return [f"{self.name}: {note}" if self.name else note for note in notes]
+        return notes
 
 
 def view_of(dataset: Dataset) -> View | None:
@@ -169,31 +164,50 @@ def canonical(array: NDArray[Any], letters: str) -> NDArray[Any]:
     return moved.reshape(len(array), t * d, c, h, w)
 
 
-VALUES = 8 * 2**20
+_VALUES = 8 * 2**20
 READ_BYTES = 128 * 2**20
-DECODED_BYTES = 128 * 2**20
-MOST_ELEMENTS = 256
-_NUMBERS = 2048
-_PICTURES = 24
-_FEWEST = 3
 _BATCH_BYTES = 64 * 2**20
 _LARGEST = 1e150
 """The largest number to draw; its square is finite."""
 
 
-def default_count(dataset: Dataset, parts: Sequence[Part]) -> int:
-    """Return the default number of elements: about 24 pictures, at most 12 elements.
+def fitted(
+    dataset: Dataset, parts: tuple[Part, ...], count: int | None
+) -> tuple[tuple[Part, ...], int]:
+    """Return the parts, with lines and columns skipped in large frames, and the number of elements.
 
-    Fewer if their chunks are too many to decode.
+    Unless a `count` is given, about `READ_BYTES` are read, or decoded, or a single element.
     """
-    count = _NUMBERS
-    if not all(part.axes.kind in ("number", "table") for part in parts):
-        pictures = [_pictures(part) for part in parts if part.axes.kind != "number"]
-        pictures += pictures[:1] * comparable(parts)  # the difference of the pair
-        count = min(12, max(_FEWEST, _PICTURES // sum(pictures)))
+    pictures = [_pictures(part) for part in parts if part.axes.kind != "number"]
+    pictures += pictures[:1] * comparable(parts)  # the difference of the pair
+    is_table = all(part.axes.kind in ("number", "table") for part in parts)
+    default = 2048 if is_table else 12 if sum(pictures) == 1 else 4
+    side = min(512, isqrt(_VALUES // ((count or default) * max(1, sum(pictures)))))
+
+    def framed(share: float = 1) -> tuple[Part, ...]:
+        return tuple(_framed(part, side, share) for part in parts)
+
     stored = sum(prod(source.shape) * source.dtype.itemsize for source in dataset.sources())
-    cost = _cost(dataset, parts) if stored > DECODED_BYTES else 0
-    return min(count, max(_FEWEST, DECODED_BYTES // cost)) if cost else count
+    shown = framed()
+    cost = _cost(dataset, shown) if stored > READ_BYTES else 1
+    if cost > READ_BYTES:
+        window = framed(sqrt(READ_BYTES / cost))
+        # A window does not help if chunks hold whole frames.
+        shown = window if _cost(dataset, window) < cost else shown
+    return shown, min(count or min(default, max(1, READ_BYTES // cost)), len(dataset))
+
+
+def _framed(part: Part, side: int, share: float) -> Part:
+    """Return a part with at most `side` lines and columns (curves: `side²`), of this share."""
+    # From the middle on, where a chunk often begins; a window around it would cut four chunks.
+    cut = {
+        letter: at[len(at) // 2 * (share < 1) :][: int(len(at) * share) or 1]
+        for letter, at in part.places.items()
+        if letter in "HW"
+    }
+    most = side if part.axes.kind == "image" else side**2
+    step = -(-max(map(len, cut.values()), default=1) // most)
+    return replace(part, places=part.places | {letter: at[::step] for letter, at in cut.items()})
 
 
 def _pictures(part: Part) -> int:
@@ -202,39 +216,12 @@ def _pictures(part: Part) -> int:
     return prod(len(part.of_letter(letter)) for letter in letters)
 
 
-def fitted(dataset: Dataset, parts: tuple[Part, ...], count: int) -> tuple[Part, ...]:
-    """Return the parts, cut so that `count` elements can be decoded, read and kept."""
-    cost = _cost(dataset, parts)
-    if cost > DECODED_BYTES:
-        share = sqrt(DECODED_BYTES / cost)
-        # From the middle on, where a chunk often begins; a window around it would cut four chunks.
-        window = _framed(parts, lambda at: at[len(at) // 2 :][: int(len(at) * share) or 1])
-        # A window does not help if chunks hold whole frames.
-        parts = window if _cost(dataset, window) < cost else parts
-    thinned = parts
-    for step in range(1, max(len(part.of_letter(axis)) for part in parts for axis in "HW") + 1):
-        thinned = _framed(parts, lambda at: at[(min(step, len(at)) - 1) // 2 :: step])  # noqa: B023
-        values = sum(prod(map(len, part.places.values())) for part in thinned)
-        cut_bytes = sum(leaf.nbytes for leaf in leaves(_cut(dataset, thinned).spec))
-        nbytes = max(cut_bytes, sum(part.nbytes for part in thinned))
-        if count * values <= VALUES and count * nbytes <= READ_BYTES:
-            break
-    return thinned
-
-
-def _framed(parts: Sequence[Part], cut: Callable[[range], range]) -> tuple[Part, ...]:
-    """Return the parts with `cut` applied to their lines and columns."""
-    return tuple(
-        replace(part, places={letter: cut(at) if letter in "HW" else at
-                              for letter, at in part.places.items()})
-        for part in parts
-    )  # fmt: skip
-
-
 def _cost(dataset: Dataset, parts: Sequence[Part]) -> int:
-    """Return the bytes of the chunks that are decoded for one element; 0 without chunks."""
-    first = np.zeros(1, np.int64)
-    return sum(chunks_of(_cut(dataset, parts).requests(first, Draw())).values())
+    """Return the bytes that are read or decoded for one element."""
+    cut = _cut(dataset, parts)
+    decoded: int = sum(chunks_of(cut.requests(np.zeros(1, np.int64), Draw())).values())
+    nbytes: int = sum(leaf.nbytes for leaf in leaves(cut.spec))
+    return max(1, decoded, nbytes, sum(part.nbytes for part in parts))
 
 
 def _cut(dataset: Dataset, parts: Sequence[Part]) -> Dataset:
@@ -268,6 +255,4 @@ def read(dataset: Dataset, parts: Sequence[Part], positions: Ints) -> list[NDArr
                 real = np.where(np.isnat(array.view(unit)), np.nan, array)
             pieces.append(canonical(real, part.axes.letters))
     arrays = [np.concatenate(pieces).astype(np.float64, copy=False) for pieces in by_part]
-    return [
-        np.where(np.abs(array) > _LARGEST, np.copysign(np.inf, array), array) for array in arrays
-    ]
+    return [np.where(np.abs(array) > _LARGEST, np.inf, array) for array in arrays]

@@ -23,11 +23,7 @@ from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows
 from oocdata.index import take
-from oocdata.tools.libraries import matplotlib
 from oocdata.tools.preview.parts import Part, comparable, listed
-
-BAD = (255, 0, 255)
-"""The colour of NaN and infinities: magenta, which is in none of the colormaps used here."""
 
 COLOUR = "red, green and blue"
 """`Scale.how` of a colour image."""
@@ -99,19 +95,6 @@ def scale_of(
     if low == high:
         low, high = low - (abs(low) / 2 or 0.5), high + (abs(low) / 2 or 0.5)
     return Scale(label, low, high, colormap, how)
-
-
-def colours(scale: Scale, image: NDArray[np.float64]) -> NDArray[np.uint8]:
-    """Return an image as RGB, shape (height, width, 3), uint8; magenta where it is not finite."""
-    finite: NDArray[Any] = np.isfinite(image)
-    share = (np.where(finite, image, scale.low) - scale.low) / (scale.high - scale.low)
-    share = np.clip(share, 0, 1)
-    if scale.colormap is None:
-        rgb = np.round(share * 255).astype(np.uint8)
-        finite = np.asarray(finite.all(axis=-1))
-    else:
-        rgb = matplotlib().colormaps[scale.colormap](share, bytes=True)[..., :3]
-    return np.where(finite[..., None], rgb, np.array(BAD, np.uint8))
 
 
 _Positions: TypeAlias = tuple[str, Sequence[int]]

@@ -1,7 +1,7 @@
-"""Draw contact sheets and films: the panels in a grid, with a colour bar for each scale below.
+"""Draw contact sheets and films: panels in a grid, with a colour bar for each scale below.
 
-The panels of an element are in one line, and several elements share a line if that makes panels
-larger. Matplotlib's constrained layout places the texts; only the size of the sheet is chosen here.
+The panels of an element are in one line; elements of one panel share lines. Matplotlib's
+constrained layout places everything; only the size of the sheet is chosen here.
 """
 
 from __future__ import annotations
@@ -10,19 +10,20 @@ import io
 import logging
 import os
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from itertools import chain
 from math import ceil
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
 from oocdata.errors import ArgumentError
 from oocdata.tools.libraries import matplotlib
-from oocdata.tools.preview.scale import BAD, Panel, Scale, colours
+from oocdata.tools.preview.scale import Panel, Scale
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,108 +32,115 @@ if TYPE_CHECKING:
     from oocdata.tools.preview import Preview
 
 FILMS = (".gif", ".webp")
-"""Suffixes of films."""
+_SUFFIXES = (".png", ".jpg", ".jpeg", ".pdf", ".svg", *FILMS)
 
 _WIDTH, _HEIGHT = 12.0, 7.5
-"""The most inches for all panels."""
+"""The most inches for all panels, unless they are many."""
 
 _SMALLEST, _LARGEST = 0.8, 4.0
 """Limits of a panel's height, in inches."""
 
-_TITLE, _LABEL, _SCALE = 0.2, 0.4, 0.7
-"""Inches for the title of a panel, the label left of an element, and a colour bar."""
+_BAD = (255, 0, 255)
+"""The colour of NaN and infinities: magenta, which is in none of the colormaps used here."""
 
 _POINTS = 7.5
-_SCALES_IN_LINE = 6
 _SLOWEST, _FASTEST = 0.02, 50.0
 """Frames per second: players slow down faster films, and a GIF can't hold longer durations."""
 
 
+def check_picture(path: Path) -> Path:
+    """Return the path of a picture or film with ``~`` expanded; raise if its format is unknown."""
+    path = path.expanduser()
+    if path.suffix.lower() not in _SUFFIXES:
+        raise ArgumentError(
+            f"the picture's name must end in {', '.join(_SUFFIXES)}; got {path.name!r}."
+        )
+    matplotlib("figure")
+    return path
+
+
 def sheet(preview: Preview) -> Figure:
     """Return the contact sheet of a preview as a figure that is not registered with pyplot."""
-    elements = preview.elements
-    single = len(elements) == 1 or len(elements[0]) == 1  # each panel has its own title
-    groups = [(panel,) for panel in chain(*elements)] if single else elements
-    columns, panel_height = _grid(groups)
-    panel_widths = [panel_height / panel.aspect for panel in groups[0]]
-    lines = ceil(len(groups) / columns)
-    group_width = sum(panel_widths) + 0.1 * len(panel_widths) + _LABEL * (not single)
-    grid_width = columns * group_width
-    grid_height = lines * (panel_height + (_TITLE if single else 0.06)) + 2 * _TITLE
-    width = max(grid_width + 0.4, 6.0)
+    elements, panels = preview.elements, list(chain(*preview.elements))
+    widths = [1 / panel.aspect for panel in elements[0]]
+    single = len(elements) == 1 or len(widths) == 1  # each panel has its own title
+    if single:  # as many in a line as make them largest
+
+        def panel_height(columns: int) -> float:
+            return min(_HEIGHT / ceil(len(panels) / columns), _WIDTH / columns / widths[0])
+
+        widths = [widths[0]] * max(range(1, len(panels) + 1), key=panel_height)
+    columns, lines = len(widths), ceil(len(panels) / len(widths))
+    side = min(max(min(_HEIGHT / lines, _WIDTH / sum(widths)), _SMALLEST), _LARGEST)
+    width = max(side * sum(widths) + 0.1 * columns + 0.4, 6.0)
     coloured = [scale for scale in preview.scales if scale.colormap is not None]
-    in_line = min(max(len(coloured), 1), _SCALES_IN_LINE, max(2, int(grid_width / 2)))
-    bar_lines = ceil(len(coloured) / in_line)
+    in_line = min(max(len(coloured), 1), int(width / 2))
     notes = [line for note in preview.notes for line in textwrap.wrap(note, int(width * 16))]
-    height = grid_height + bar_lines * _SCALE + 0.16 * len(notes) + 0.65
-    figure: Figure = matplotlib("figure").Figure((width, height), dpi=130, layout="constrained")
+    heights = lines * (side + 0.2) + 0.3, ceil(len(coloured) / in_line) * 0.7 or 0.01
+    size = width, sum(heights) + 0.16 * len(notes) + 0.5
+    figure: Figure = matplotlib("figure").Figure(size, dpi=130, layout="constrained")
     matplotlib("backends.backend_agg").FigureCanvasAgg(figure)
     title = textwrap.fill(f"{preview.name}: {preview.array}", int(width * 12))
     title += f"\n{preview.labels[0]}" if len(elements) == 1 else ""
     figure.suptitle(title, x=0.01, ha="left", fontsize=9, fontweight="bold", parse_math=False)
     if notes:
         figure.supxlabel("\n".join(notes), x=0.01, ha="left", fontsize=_POINTS, parse_math=False)
-    ratios = (grid_height, bar_lines * _SCALE) if bar_lines else (1,)
-    halves = figure.add_gridspec(len(ratios), 1, height_ratios=ratios)
-    in_group = len(panel_widths)
-    grid = halves[0].subgridspec(lines, columns * in_group, width_ratios=panel_widths * columns)
-    for number, group in enumerate(groups):
-        line, column = divmod(number, columns)
-        label = preview.labels[number] if len(elements) > 1 else ""
-        is_corner, labelled = column == 0 and number + columns >= len(groups), list[Any]()
-        for at, panel in enumerate(group):
-            axes: Any = figure.add_subplot(grid[line, column * in_group + at])
-            # Panels with the same axes are labelled once.
-            panel_axes = panel.kind == "curve", panel.x, panel.y
-            _draw(axes, panel, is_corner and panel_axes not in labelled)
-            labelled.append(panel_axes)
-            texts = [label if len(group) == 1 else "", panel.place if single or line == 0 else ""]
-            title = ", ".join(filter(None, texts))
-            axes.set_title(title or " " * single, fontsize=_POINTS, pad=3, parse_math=False)
-            if len(group) > 1 and at == 0:
-                left = f"{label}\n{axes.get_ylabel()}".strip()
-                axes.set_ylabel(left, fontsize=_POINTS, parse_math=False)
-    if coloured:
-        grid = halves[1].subgridspec(bar_lines, in_line, wspace=0.1)
-        for number, scale in enumerate(coloured):
-            _draw_scale(figure.add_subplot(grid[divmod(number, in_line)]), scale)
+    halves = figure.add_gridspec(2, 1, height_ratios=heights)
+    grid = halves[0].subgridspec(lines, columns, width_ratios=widths)
+    labelled, images = list[Any](), dict[Scale, Any]()
+    for number, panel in enumerate(panels):
+        axes = figure.add_subplot(grid[divmod(number, columns)])
+        # Panels with the same axes are labelled once, in the last line.
+        panel_axes = panel.kind, panel.x, panel.y
+        is_labelled = number >= columns * (lines - 1) and panel_axes not in labelled
+        labelled += [panel_axes] * is_labelled
+        images[panel.scale] = _draw(axes, panel, is_labelled)
+        label = preview.labels[number * len(elements) // len(panels)] if len(elements) > 1 else ""
+        if single or number < columns:
+            title = ", ".join(filter(None, (label * single, panel.place)))
+            axes.set_title(title, fontsize=_POINTS, pad=3, parse_math=False)
+        if not single and number % columns == 0:
+            label = f"{label}\n{axes.get_ylabel()}".strip()
+            axes.set_ylabel(label, fontsize=_POINTS, parse_math=False)
+    grid = halves[1].subgridspec(ceil(len(coloured) / in_line) or 1, in_line, wspace=0.1)
+    for number, scale in enumerate(coloured):
+        axes = figure.add_subplot(grid[divmod(number, in_line)])
+        ends: Any = {"orientation": "horizontal", "extend": "both", "extendfrac": 0.03}
+        figure.colorbar(images[scale], cax=axes, **ends)
+        axes.set_title(scale.label or "values shown", fontsize=_POINTS, pad=2, parse_math=False)
+        axes.tick_params(labelsize=_POINTS - 1, length=2, pad=1.5)
+        axes.locator_params(axis="x", nbins=4)
+        axes.xaxis.get_offset_text().set_fontsize(_POINTS - 1)
     return figure
 
 
-def _grid(groups: Sequence[Sequence[Panel]]) -> tuple[int, float]:
-    """Return the number of groups in a line, and the height of panels, as large as fits."""
-    label = 0.0 if len(groups[0]) == 1 else _LABEL
-    width_by_height = sum(1 / panel.aspect for panel in groups[0])
-
-    def panel_height(columns: int) -> float:
-        fitting = _HEIGHT / ceil(len(groups) / columns) - _TITLE
-        return min(fitting, (_WIDTH / columns - label - 0.1 * len(groups[0])) / width_by_height)
-
-    columns = max(range(1, len(groups) + 1), key=panel_height)
-    return columns, min(max(panel_height(columns), _SMALLEST), _LARGEST)
-
-
-def _draw(axes: Any, panel: Panel, labelled: bool) -> None:
-    """Draw a panel; if `labelled`, with the names of its axes and ticks."""
-    (x, across), (y, down) = panel.x, panel.y
+def _draw(axes: Any, panel: Panel, labelled: bool) -> Any:
+    """Draw a panel, and return its image; if `labelled`, with the names of its axes and ticks."""
+    (x, across), (y, down), scale = panel.x, panel.y, panel.scale
     axes.tick_params(labelsize=_POINTS - 1, length=2, pad=1.5)
     if panel.kind == "curve":
         _draw_curves(axes, panel)
         if not labelled:
             axes.set_xticks([])
         axes.set_xlabel(x if labelled else "", fontsize=_POINTS, parse_math=False)
-        return
-    axes.imshow(
-        colours(panel.scale, panel.values),
-        aspect="auto",
-        extent=(across[0] - 0.5, across[-1] + 0.5, down[-1] + 0.5, down[0] - 0.5),
-    )
+        return None
+    colours: Any = {"vmin": scale.low, "vmax": scale.high}
+    values: Any = np.ma.masked_invalid(panel.values)
+    if scale.colormap is None:
+        is_bad = values.mask.any(axis=-1, keepdims=True)
+        values = np.where(is_bad, _BAD, np.round(values.filled(0) / scale.high * 255)).astype("u1")
+    else:
+        colormap = matplotlib().colormaps[scale.colormap]
+        colours["cmap"] = colormap.with_extremes(bad=np.array(_BAD) / 255)
+    extent = across[0] - 0.5, across[-1] + 0.5, down[-1] + 0.5, down[0] - 0.5
+    image = axes.imshow(values, aspect="auto", extent=extent, **colours)
     axes.set_box_aspect(panel.aspect)
     axes.set_xticks([across[0], across[-1]] if labelled else [])
     axes.set_yticks([down[0], down[-1]] if labelled else [])
     if labelled:
         axes.set_xlabel(f"{x} →", fontsize=_POINTS, labelpad=-4, parse_math=False)
         axes.set_ylabel(f"← {y}", fontsize=_POINTS, labelpad=-4, parse_math=False)
+    return image
 
 
 def _draw_curves(axes: Any, panel: Panel) -> None:
@@ -143,25 +151,13 @@ def _draw_curves(axes: Any, panel: Panel) -> None:
         axes.plot(across, np.where(not_finite, np.nan, curve), linewidth=0.8, marker=marker)
         if not_finite.any():
             height = np.full(not_finite.sum(), 0.02)
-            axes.plot(across[not_finite], height, "|", color=np.array(BAD) / 255,
+            axes.plot(across[not_finite], height, "|", color=np.array(_BAD) / 255,
                       transform=axes.get_xaxis_transform())  # fmt: skip
     axes.set_ylim(panel.scale.low, panel.scale.high)
     axes.margins(x=0.01)
     axes.locator_params(axis="x", nbins=6, integer=True)
     axes.locator_params(axis="y", nbins=4)
     axes.yaxis.get_offset_text().set_fontsize(_POINTS - 1)
-
-
-def _draw_scale(axes: Any, scale: Scale) -> None:
-    """Draw the colour bar of a scale."""
-    norm = matplotlib("colors").Normalize(scale.low, scale.high)
-    colours_of = matplotlib("cm").ScalarMappable(norm, scale.colormap)
-    bar = {"orientation": "horizontal", "extend": "both", "extendfrac": 0.03}
-    axes.figure.colorbar(colours_of, cax=axes, **bar)
-    axes.set_title(scale.label or "values shown", fontsize=_POINTS, pad=2, parse_math=False)
-    axes.tick_params(labelsize=_POINTS - 1, length=2, pad=1.5)
-    axes.locator_params(axis="x", nbins=4)
-    axes.xaxis.get_offset_text().set_fontsize(_POINTS - 1)
 
 
 def film(preview: Preview, file: IO[bytes], suffix: str, fps: float) -> None:

@@ -24,7 +24,6 @@ from oocdata.index import as_flag
 from oocdata.reading.ahead import Reader
 from oocdata.tools.profile.pacing import (
     ROUNDS,
-    Clock,
     Epochs,
     Measure,
     check_seconds,
@@ -139,7 +138,6 @@ def profile(
     *,
     seconds: float = 5.0,
     to_tf: bool = False,
-    clock: Clock = perf_counter,
 ) -> Profile:
     """Measure whether the model or the data is the bottleneck; see `oocdata.Loader.profile`."""
     check_seconds(seconds)
@@ -148,7 +146,7 @@ def profile(
             f"`model_step` must be a function of a batch, such as model.train_on_batch; got "
             f"{model_step!r}."
         )
-    begun = clock()
+    begun = perf_counter()
 
     # One reader, and one dataset, for all rounds: as in `fit`, worker processes are started once.
     reader = Reader(loader, parallel=2, prefetch=2, runs_in_use=1)
@@ -164,13 +162,11 @@ def profile(
 
         traffic = link().traffic
     before = replace(traffic) if traffic else None
-    mapped = _mapped_share(loader, clock)
+    mapped = _mapped_share(loader)
     with closing(reader):
         consume = None if model_step is None else _step(model_step, epochs)
-        left = seconds - (clock() - begun)
-        rates, waited = _rates(
-            epochs, consume, max(0.0, left), steps_of_a_period(loader), clock, traffic
-        )
+        left = seconds - (perf_counter() - begun)
+        rates, waited = _rates(epochs, consume, max(0.0, left), steps_of_a_period(loader), traffic)
     use = None
     if traffic and before and traffic.requests > before.requests:
         use = LinkUse(traffic.requests - before.requests, traffic.nbytes - before.nbytes, waited)
@@ -180,7 +176,7 @@ def profile(
         batch_size=loader.batch_size // loader.num_shards,
         reader="to_tf" if to_tf else "NumPy",
         advice=(),
-        seconds=clock() - begun,
+        seconds=perf_counter() - begun,
         link=use,
     )
     limited = use is not None and use.is_limit
@@ -197,7 +193,6 @@ def _rates(
     consume: Callable[[Any], object] | None,
     seconds: float,
     period: int,
-    clock: Clock,
     traffic: Traffic | None = None,
 ) -> tuple[tuple[float, float | None, float | None], float]:
     """Return elements/s of the data and of the model, and the share of time the model waited.
@@ -205,27 +200,27 @@ def _rates(
     Also return the share of the time spent on the data alone with a request in flight.
     """
     batch = _first(epochs)
-    read = partial(pace, epochs, period=period, clock=clock)
+    read = partial(pace, epochs, period=period)
     waited = busy = 0.0
 
     def data(share: float, number: int) -> float:
         nonlocal waited, busy
-        began, busy_before = clock(), traffic.busy if traffic else 0.0
+        began, busy_before = perf_counter(), traffic.busy if traffic else 0.0
         rate = read(share, first=number).rate
-        waited += clock() - began
+        waited += perf_counter() - began
         busy += traffic.busy - busy_before if traffic else 0.0
         return rate
 
     measures: dict[str, Measure] = {"data": data}
     if consume is not None:
-        step = partial(pace, lambda _: repeat(batch), consume=consume, clock=clock)
+        step = partial(pace, lambda _: repeat(batch), consume=consume)
         measures |= {
             "model": lambda share, _: step(share).rate,
             "both": lambda share, number: read(share, first=number, consume=consume).waited,
         }
     share = seconds / ROUNDS / len(measures)
     timed = {name: (measure, share) for name, measure in measures.items()}
-    rates = take_turns(timed, inf, clock=clock)
+    rates = take_turns(timed, inf)
     medians = {name: median(rounds) for name, rounds in rates.items()}
     found = medians["data"], medians.get("model"), medians.get("both")
     return found, min(1.0, busy / max(waited, 1e-9))
@@ -264,15 +259,15 @@ def _settle(result: Any) -> None:
                 read()
 
 
-def _mapped_share(loader: Loader, clock: Clock) -> float:
+def _mapped_share(loader: Loader) -> float:
     """Return the share of a batch's time that mapped functions take, measured in this process."""
     read = mapped = 0.0
     for step in range(min(_BATCHES, len(loader)) if loader.dataset.is_mapped else 0):
         positions = loader.positions(step)
         draw = Draw(loader.seed, 0, step, 0, positions)
-        began = clock()
+        began = perf_counter()
         arrays = [request.read() for request in loader.dataset.requests(positions, draw)]
-        between = clock()
+        between = perf_counter()
         loader.dataset.assemble(iter(arrays), positions, draw)
-        read, mapped = read + between - began, mapped + clock() - between
+        read, mapped = read + between - began, mapped + perf_counter() - between
     return mapped / max(read + mapped, 1e-9)

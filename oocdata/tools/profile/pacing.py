@@ -16,7 +16,6 @@ from oocdata.loader import Loader
 from oocdata.memory import cache_share
 from oocdata.order import Sequential
 
-Clock = Callable[[], float]
 Measure = Callable[[float, int], float]
 """A function of seconds and the round's number that works for about so long, and returns a rate."""
 
@@ -65,7 +64,6 @@ def pace(
     period: int = 1,
     first: int = 0,
     consume: Callable[[Any], object] | None = None,
-    clock: Clock = perf_counter,
 ) -> Pace:
     """Take batches for some time, epoch after epoch, and call `consume` with each.
 
@@ -75,12 +73,12 @@ def pace(
     wait is added.
     """
     start, elements, waited, first_wait = None, 0, 0.0, 0.0
-    requested = clock()
+    requested = perf_counter()
     for epoch in count(first):
         iterator = epochs(epoch)
         try:
             for number, batch in enumerate(iterator):
-                now = clock()
+                now = perf_counter()
                 if start is None:
                     start, first_wait, requested = now, now - requested, now
                 waited += now - requested
@@ -92,7 +90,7 @@ def pace(
                 if consume is not None:
                     consume(batch)
                 del batch
-                requested = clock()
+                requested = perf_counter()
         finally:
             close = getattr(iterator, "close", None)
             if close is not None:
@@ -104,20 +102,19 @@ def take_turns(
     measures: Mapping[K, tuple[Measure, float]],
     seconds: float,
     advance: Callable[[int], object] = lambda count: None,
-    clock: Clock = perf_counter,
 ) -> dict[K, tuple[float, ...]]:
     """Run measures in alternating rounds, each for its share of the time; return their rates.
 
     Every measure has a first round; in later rounds, a measure is skipped if time is too short.
     """
-    end = clock() + seconds
+    end = perf_counter() + seconds
     rates: dict[K, list[float]] = {name: [] for name in measures}
     durations = dict.fromkeys(measures, 0.0)
     for number in range(ROUNDS):
         for name, (measure, share) in measures.items():
-            began = clock()
+            began = perf_counter()
             if not number or began + durations[name] <= end:
                 rates[name].append(measure(share, number))
-                durations[name] = clock() - began
+                durations[name] = perf_counter() - began
             advance(1)
     return {name: tuple(rounds) for name, rounds in rates.items()}

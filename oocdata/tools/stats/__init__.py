@@ -15,7 +15,7 @@ from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows
 from oocdata.errors import ArgumentError, UnsupportedDtypeError
-from oocdata.index import as_flag
+from oocdata.index import as_axes, as_flag
 from oocdata.tools.opening import Opening
 from oocdata.tools.passes import Block, each_block, spec_of_one_array
 from oocdata.tools.stats.moments import Summary
@@ -171,20 +171,18 @@ def _channel_axis(
             }
             return None, words.get(axes.kind, f"the axes of a row are {axes}, {reason}")
         return axes.channel + 1, f"{axes.names[axes.channel]}, {reason}"
-    ndim = len(shape)
-    number = ndim
+    ndim, number = len(shape), channels
     if isinstance(channels, str):
-        number = axes.names.index(channels) + 1 if channels in axes.names else ndim
-    elif isinstance(channels, int | np.integer) and not isinstance(channels, bool):
-        number = int(channels)
-    if not -ndim <= number < ndim or number % ndim == 0:
+        number = (*axes.names, channels).index(channels) + 1
+    found = [] if isinstance(channels, bool) else as_axes([number], ndim)
+    if not found or found == [0]:
         names = ", ".join(axes.names)
         choices = f"1 to {ndim - 1}, or {names}" if ndim > 1 else "none: a row is one number"
         raise ArgumentError(
             f"`channels` must be an axis of a row ({choices}), None or 'auto'; got {channels!r} "
             f"for the shape {shape}. Axis 0 is that of the rows."
         )
-    return number % ndim, "as given"
+    return found[0], "as given"
 
 
 def constant_rows(block: NDArray[Any]) -> NDArray[np.int64]:

@@ -19,28 +19,22 @@ def arco(listing: Listing) -> Layout:
     names = listing.root("zarr")
     expect("time" in names)
     (level,) = {*_LEVELS} & {*names}
-    air: list[str] = []
-    ground: list[str] = []
-    fixed: list[str] = []
-    shapes: set[tuple[int, ...]] = set()
-    time, decode = 0, ""
-    data = [name for name in names if name not in ("time", level, "latitude", "longitude")]
-    data.sort(key=lambda name: _FIRST.index(name) if name in _FIRST else len(_FIRST))
-    for name, array in listing.arrays("", data[:_MOST_INSPECTED]).items():
-        dims = array.dimensions
-        space = tuple(dim for dim in dims if dim not in ("time", level))
-        packed = array.dtype.kind in "iu" and "scale_factor" in listing.attributes(name)
-        if not space or not (array.dtype.kind == "f" or packed):
-            continue
-        if packed:
-            decode = ", decode=True"
-        kinds = {("time", level, *space): air, ("time", *space): ground, space: fixed}
-        if dims not in kinds or (dims == space and len(space) != 2):
-            continue
-        kinds[dims].append(name)
-        shapes.add(array.shape[-len(space) :])
-        time = array.shape[0] if "time" in dims else time
-    expect(air and len(shapes) == 1 and time > 2)
+    data = [*_FIRST, *names][:_MOST_INSPECTED]
+    arrays = {
+        name: array
+        for name, array in listing.arrays("", dict.fromkeys(data)).items()
+        if array.dtype.kind == "f" or "scale_factor" in listing.attributes(name)
+    }
+    over = {name: array.dimensions for name, array in arrays.items()}
+    air = [name for name, dims in over.items() if dims[:2] == ("time", level) and dims[2:]]
+    time, _, *shape = arrays[air[0]].shape
+    space = over[air[0]][2:]
+    ground = [name for name, dims in over.items() if dims == ("time", *space)]
+    fixed = [name for name, dims in over.items() if dims == space and len(space) == 2]
+    expect(time > 2 and all(over[name][2:] == space for name in air))
+    expect(all([*arrays[name].shape[-len(space) :]] == shape for name in (*air, *ground, *fixed)))
+    is_packed = any(arrays[name].dtype.kind in "iu" for name in (*air, *ground))
+    decode = ", decode=True" if is_packed else ""
     code = f"""
 path = {listing.target}
 {listed("keys", air[:3])}
