@@ -28,7 +28,7 @@ import numpy as np
 from oocdata.box import Ints, groups_of
 from oocdata.errors import ArgumentError
 from oocdata.order.block import BlockShuffle
-from oocdata.order.order import EpochOrder, Order
+from oocdata.order.order import EpochOrder, Order, checked_epoch
 from oocdata.threads import cached_property
 
 MemberEpochs: TypeAlias = Callable[[int, int], tuple[Ints | None, EpochOrder]]
@@ -139,7 +139,7 @@ class Mixture(Order):
         order, count = self.orders[member], self.counts[member]
         seed += member << 64  # so that members of equal length are not shuffled equally
         if not isinstance(order, BlockShuffle) or self.lanes is None:
-            return None, order.epoch_order(count, seed, epoch)
+            return None, checked_epoch(order, count, count, seed, epoch)
         before, after = (self._lane_counts(member, at * count) for at in (epoch, epoch + 1))
         borders = np.concatenate(([0], np.cumsum(after - before)))
         return before, order.epoch_order(count, seed, epoch, borders)

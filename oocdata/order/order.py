@@ -33,7 +33,8 @@ class EpochOrder:
     Attributes
     ----------
     borders : ndarray of int64, shape (lanes + 1,)
-        First place of each lane, and the number of places; ``[0, places]`` without lanes.
+        First place of each lane, and the number of places; ``[0, places]`` without lanes. Lane l of
+        n equal lanes begins at ``l * places // n``.
     at : callable
         Returns the positions at places, both int64 of shape (n,), n > 0; places may be in any
         order.
@@ -144,6 +145,32 @@ class Order(ABC):
             return np.empty(0, np.int64)
         order = self.epoch_order(count, seed, epoch)  # raises if made for another count
         return order.at(np.arange(start, stop)) if stop > start else np.empty(0, np.int64)
+
+
+def checked_epoch(order: Order, count: int, length: int, seed: int, epoch: int) -> EpochOrder:
+    """Return the order of an epoch of `length` places; raise if a user's breaks the rules."""
+    made, lanes = order.epoch_order(count, seed, epoch), order.lanes or 1
+    borders = [lane * length // lanes for lane in range(lanes + 1)]
+    if not np.array_equal(made.borders, borders):
+        raise ArgumentError(
+            f"an order of {length} places must give `borders` {borders}: lanes of equal length; "
+            f"{order!r} gave {np.asarray(made.borders).tolist()}."
+        )
+
+    def at(places: Ints) -> Ints:
+        positions = np.asarray(made.at(places))
+        if positions.shape != places.shape or positions.dtype.kind not in "iu":
+            got = f"{positions.dtype} of shape {positions.shape}"
+        elif not (positions.min() >= 0 and positions.max() < count):
+            got = f"positions from {positions.min()} to {positions.max()}"
+        else:
+            return positions.astype(np.int64, copy=False)
+        raise ArgumentError(
+            f"an order must give a whole number in [0, {count}) for each of {len(places)} places; "
+            f"{order!r} gave {got}."
+        )
+
+    return EpochOrder(made.borders, at)
 
 
 @dataclass(frozen=True, slots=True)

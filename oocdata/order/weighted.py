@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from oocdata.blocks import AnyBlocks, BlockTable
 from oocdata.box import Ints
 from oocdata.order.block import BlockShuffle
-from oocdata.order.order import EpochOrder, Order, Shuffle
+from oocdata.order.order import EpochOrder, Order, Shuffle, checked_epoch
 from oocdata.order.permutation import epoch_key
 from oocdata.stretches import sorted_positions, stretches
 
@@ -115,7 +115,7 @@ class Weighted(Order):
             before = np.append(0, self.sums[np.minimum(slots[1:], count) - 1])
             first = np.unique(np.maximum(-((begin - before) // unit), 0))
             inner = replace(inner, blocks=BlockTable(first))
-        drawn = inner.epoch_order(count, seed, epoch)
+        drawn = checked_epoch(inner, count, count, seed, epoch)
 
         def at(places: Ints) -> Ints:
             draws = drawn.at(places)
