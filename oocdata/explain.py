@@ -72,7 +72,8 @@ class Explanation:
     reason: str  #: why the order was chosen
     #: How well batches mix storage chunks beside a full shuffle; None for sequential order.
     mixing: Mixing | None
-    #: Bytes read (and decoded) per byte used, over the first epoch or some steps of it.
+    #: Bytes read (and decoded) per byte used, over the first epoch or some steps of it; without
+    #: blocks of small rows, which are read once.
     amplification: float
     batch_bytes: int
     #: Upper bound on the memory for reading: batches in flight, decoded chunks, tables, scratch,
@@ -101,9 +102,11 @@ class Explanation:
             lines.append(
                 f"from   {where}{key}: {storage.format}, {storage.layout}, codec {storage.codec}"
             )
-            times = f"{self.amplification:.2g}"
-            bytes_read = "1 byte" if times == "1" else f"{times} bytes"
-            lines.append(f"read   {storage.reading}; {bytes_read} read for each one used")
+            lines.append(f"read   {storage.reading}")
+            if storage.chunks or not storage.cached_whole:  # else whole blocks, once, for all
+                times = f"{self.amplification:.2g}"
+                bytes_read = "1 byte" if times == "1" else f"{times} bytes"
+                lines[-1] += f"; {bytes_read} read for each one used"
         if len(self.storages) > _MOST_STORAGES:
             lines.append(f"       and {len(self.storages) - _MOST_STORAGES} more arrays")
         lanes = f"; in {self.lanes} lanes, so up to {self.lanes} ranks share the chunks"
