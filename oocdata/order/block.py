@@ -125,7 +125,7 @@ class BlockShuffle(Order):
             visited = visits.visits_of(mixed)
             return blocks.positions(visits.slots_of(visited) - visits.places_of(visited) + mixed)
 
-        return EpochOrder(ends, at)
+        return at
 
     def borders(self, count: int) -> Ints:
         """Return the first place of each lane, and the count, shape (lanes + 1,)."""

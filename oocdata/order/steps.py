@@ -114,7 +114,7 @@ class Steps:
             stop = min(start + self._stretch_steps, self.number)
             order = self._epochs.get(epoch)
             if order is None:
-                order = checked_epoch(self.order, self.count, self.length, self.seed, epoch)
+                order = checked_epoch(self.order, self.count, self.seed, epoch)
                 _add(self._epochs, epoch, order, most=2)  # while one ends, the next is read ahead
             stretch = self._positions(order, start, stop).view()
             stretch.flags.writeable = False
@@ -133,10 +133,11 @@ class Steps:
         else:
             each = width = size // self.lanes
             lanes = self.lanes // self.num_shards
-            borders = order.borders[self.lane : self.lane + lanes + 1]
-            begins = borders[:-1]
+            own = range(self.lane, self.lane + lanes + 1)
+            borders = [lane * self.length // self.lanes for lane in own]
+            begins = np.array(borders[:-1])
             if share:  # the last step takes the rest of each lane
-                ends = itertools.pairwise(borders.tolist())
+                ends = itertools.pairwise(borders)
                 rest = [np.arange(first + full * each, end) for first, end in ends]
                 last = [np.concatenate(rest)[:share]]
         # Lane by lane: adjacent places are in one window.
@@ -144,7 +145,7 @@ class Steps:
         # Without a full step, none of its places: a batch may be larger than the dataset.
         places = begins[:, None, None] + (steps + np.arange(width if len(steps) else 0))
         every = np.concatenate([places.ravel(), *last])
-        positions = order.at(every) if len(every) else every
+        positions = order(every) if len(every) else every
         by_lane = positions[: places.size].reshape(places.shape)
         return np.concatenate([by_lane.transpose(1, 0, 2).ravel(), positions[places.size :]])
 
