@@ -24,7 +24,6 @@ from oocdata.runs import Ahead
 from oocdata.threads import cores
 
 if TYPE_CHECKING:
-    from oocdata.datasets.request import Request
     from oocdata.engines.prefetch import Cost
     from oocdata.loader import Loader
 
@@ -199,8 +198,13 @@ def _resident_bytes(loader: Loader, ahead: Ahead) -> int:
         reading += ahead.together * sum(n for n in loader.array_bytes if n % ALIGNMENT)
     reading += max(storage.scratch_bytes for storage in storages)
     reading += loader.dataset.location_bytes(elements)
-    if not all(map(_is_read_directly, loader.dataset.boxes(np.zeros(1, np.int64)))):
-        reading += _COPIED_BYTES
+    for request in loader.dataset.boxes(np.zeros(1, np.int64)):
+        extent, source = request.extent, request.source
+        # Parts of chunks or whole rows, as stored, take no scratch memory.
+        whole = extent.lengths[1:] == source.shape[1:] and set(extent.strides) <= {1}
+        if request.dtype != source.dtype or not (whole or source.storage().chunks):
+            reading += _COPIED_BYTES
+            break
     processes = max(1, loader.workers)
     # Worker processes divide the limit; each allows at least one chunk.
     sizes = [min(cache_share() // processes, cached_bytes(*pair)) for pair in stored]
@@ -238,14 +242,6 @@ def _resident_bytes(loader: Loader, ahead: Ahead) -> int:
     per_process = _SCRATCH_BYTES + cached + decoding + tables + fetched + ahead.reading * reading
     workers = loader.workers * _PROCESS_BYTES + (tables if loader.workers else 0)
     return ahead.batches * loader.batch_bytes + processes * per_process + workers
-
-
-def _is_read_directly(request: Request) -> bool:
-    """Return whether boxes are parts of chunks or whole rows, as stored: without scratch memory."""
-    extent, source = request.extent, request.source
-    whole = extent.lengths[1:] == source.shape[1:] and set(extent.strides) <= {1}
-    chunked = source.storage().chunks is not None
-    return (whole or chunked) and request.dtype == source.dtype
 
 
 def _arrays(dataset: Dataset) -> Iterator[NDArray[Any]]:
