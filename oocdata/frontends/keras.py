@@ -57,6 +57,10 @@ class _OrderedBatches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has
         """Note that Keras begins to train or evaluate; called by Keras."""
         self._begun = self._in_epoch = True
 
+    def on_epoch_end(self) -> None:
+        """Note that Keras has ended its epoch, maybe to continue; called by Keras."""
+        self._in_epoch = False
+
     def __getitem__(self, step: int) -> Batch:
         """Return the batch of a step of the current epoch."""
         try:
@@ -97,7 +101,9 @@ class Batches(_OrderedBatches):
             )
         self._next_step: int | None = None
         self._opened: int | None = None
+        """The next epoch when Keras made its iterator, until Keras begins or ends an epoch."""
         self._built: int | None = None
+        """The same while Keras is in an epoch that it began before it ended one."""
 
     def _open(self) -> int:
         """Note that Keras makes an iterator, for `fit` or `predict`: only then does it ask this."""
@@ -129,7 +135,8 @@ class Batches(_OrderedBatches):
     def on_epoch_end(self) -> None:
         """Note that Keras has ended its epoch; called by Keras."""
         with self._lock:
-            self._opened, self._in_epoch, self._ahead = None, False, None
+            self._opened = self._ahead = None
+            super().on_epoch_end()
 
     def _batch(self, step: int) -> Any:
         if step == 0:
@@ -172,10 +179,6 @@ class StreamBatches(_OrderedBatches):
         self._seen: dict[int, Batch] = {}
         self._asked: set[int] = set()
         """Steps of the current pass that Keras has asked for."""
-
-    def on_epoch_end(self) -> None:
-        """Note that Keras has ended its epoch, maybe to continue; called by Keras."""
-        self._in_epoch = False
 
     def _batch(self, step: int) -> Batch:
         if step in self._asked:  # Keras has broken off that pass
