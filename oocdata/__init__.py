@@ -40,7 +40,7 @@ if typing.TYPE_CHECKING:
     from oocdata.formats.pictures import Pictures
     from oocdata.frontends.resume import Resume
     from oocdata.loader import Loader
-    from oocdata.order import BlockShuffle, EpochOrder, Order, Sequential, Shuffle
+    from oocdata.order import BlockShuffle, Order, Sequential, Shuffle
     from oocdata.order.interleave import Interleave
     from oocdata.stream import Generated, Stream, generate
     from oocdata.tools.bench import Bench, bench
@@ -53,7 +53,7 @@ if typing.TYPE_CHECKING:
 
 __all__ = [
     "ArraySpec", "Bench", "BlockShuffle", "Cached", "Concat", "Conversion",
-    "Dataset", "EpochOrder", "Generated", "Health", "Interleave", "Loader", "Map", "Mix", "Order",
+    "Dataset", "Generated", "Health", "Interleave", "Loader", "Map", "Mix", "Order",
     "Parts", "Patches", "Pictures", "Preview", "Ragged", "RaggedBatch", "Resume", "RowSource",
     "Sequential", "Shuffle", "Source", "SparseBatch", "Stats", "Stream", "View", "Windows",
     "Writer", "Zip", "__version__", "balanced", "bench", "check", "concat", "concatenate",
@@ -85,7 +85,7 @@ _LATER = {
         "formats.pictures": "Pictures",
         "frontends.resume": "Resume",  # its base class is Keras's
         "loader": "Loader",
-        "order": "BlockShuffle EpochOrder Order Sequential Shuffle",
+        "order": "BlockShuffle Order Sequential Shuffle",
         "order.interleave": "Interleave",
         "stream": "generate Generated Stream",
         "tools.bench": "Bench bench",

@@ -189,7 +189,10 @@ def _order_of(
         return Shuffle(), "you asked for a permutation of all elements"
     blocks, count = dataset.blocks, len(dataset)
     single = shuffle is True and isinstance(blocks, Blocks) and blocks.length == 1
-    unit, shared = (1, 0) if single and not _decodes(dataset) else _block_bytes(dataset, blocks)
+    storages = [source.storage() for source in dataset.sources()] if single else []
+    # Chunks whose borders are unknown are not counted.
+    decodes = any(each.chunks is not None and each.chunk_bytes is None for each in storages)
+    unit, shared = (1, 0) if single and not decodes else _block_bytes(dataset, blocks)
     if single and not shared:
         return Shuffle(), "each row is addressable, so a permutation of all elements costs nothing"
     number = blocks.number(count)
@@ -217,12 +220,6 @@ def _order_of(
         f"{subject} at a time are mixed{together} "
         f"({mixed * (run + shared) * unit / 2**20:.0f} MiB decoded)"
     )
-
-
-def _decodes(dataset: Dataset) -> bool:
-    """Return whether a source decodes chunks whose borders are known."""
-    storages = (source.storage() for source in dataset.sources())
-    return any(storage.chunks is not None and storage.chunk_bytes is None for storage in storages)
 
 
 def _with_lanes(order: Order, count: int, batch_size: int) -> Order:

@@ -230,9 +230,20 @@ def fetching(loader: Loader) -> Fetching | None:
     decoded = sum(cached_bytes(source, source.storage()) for source in dataset.sources())
     # If all chunks fit, each reader loads each once: by bytes, that many times those loaded so far.
     most = max(1, readers * decoded / max(1, loaded)) if decoded <= budget else inf
-    rows = _used(dataset)[1] * loader.steps.length / max(1, sum(cost.nbytes for cost in others))
+    used, addressed = _used(dataset)
+    rows = addressed * loader.steps.length / max(1, sum(cost.nbytes for cost in others))
+    times, lanes = 0.0, loader.order.lanes
+    window = loader.order.elements_mixed(len(dataset))
+    if lanes is not None and window * used <= budget:
+        # A lane's windows load their chunks when they begin, maybe before the later half of these
+        # runs. So count the windows, the last one by the share of its chunks that has been used.
+        done, staggered = sum(elements) / window, np.arange(lanes) / lanes
+        whole, part = np.divmod(done + staggered, 1)
+        length = typical_length(dataset.blocks, len(dataset))
+        begun = np.maximum(whole - np.expm1(-part * length) - staggered, done).mean()
+        times = max(1.0, loader.steps.length / (float(begun) * window))
     parts = (
-        _extended(chunks, elements, rest, most),
+        _extended(chunks, elements, rest, most, times),
         _extended(others, elements, rest, rows if in_folder else inf),
     )
     requests, nbytes, exact = zip(*parts, strict=True)
@@ -240,18 +251,21 @@ def fetching(loader: Loader) -> Fetching | None:
     return Fetching(first, trips, Cost(sum(requests), sum(nbytes), is_exact))
 
 
-def _extended(costs: Sequence[Cost], elements: Sequence[int], rest: int, most: float) -> Cost:
-    """Return the cost of an epoch, at most that many times the cost of its first runs.
+def _extended(
+    costs: Sequence[Cost], elements: Sequence[int], rest: int, most: float, times: float = 0
+) -> Cost:
+    """Return the cost of an epoch, at most `most` times the cost of its first runs.
 
-    The rest of its elements cost as much as those of the later half of these runs: the first runs
-    are shorter, and fill the cache.
+    If it is not known to be `times` that, the rest of its elements cost as much as those of the
+    later half of these runs: the first runs are shorter, and fill the cache.
     """
     half = len(costs) // 2
-    times = rest / max(1, sum(elements[half:]))
+    later = rest / max(1, sum(elements[half:]))
 
     def total(amounts: Sequence[int]) -> int:
-        first, later = sum(amounts), times * sum(amounts[half:])
-        return round(min(first + later, most * first)) if first else 0
+        first = sum(amounts)
+        whole = times * first or first + later * sum(amounts[half:])
+        return round(min(whole, most * first)) if first else 0
 
     requests, nbytes, exact = zip(*costs, strict=True)
     return Cost(total(requests), total(nbytes), all(exact))

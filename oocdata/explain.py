@@ -24,7 +24,6 @@ from oocdata.runs import Ahead
 from oocdata.threads import cores
 
 if TYPE_CHECKING:
-    from oocdata.datasets.request import Request
     from oocdata.engines.prefetch import Cost
     from oocdata.loader import Loader
 
@@ -72,7 +71,8 @@ class Explanation:
     reason: str  #: why the order was chosen
     #: How well batches mix storage chunks beside a full shuffle; None for sequential order.
     mixing: Mixing | None
-    #: Bytes read (and decoded) per byte used, over the first epoch or some steps of it.
+    #: Bytes read (and decoded) per byte used, over the first epoch or some steps of it; without
+    #: blocks of small rows, which are read once.
     amplification: float
     batch_bytes: int
     #: Upper bound on the memory for reading: batches in flight, decoded chunks, tables, scratch,
@@ -101,9 +101,11 @@ class Explanation:
             lines.append(
                 f"from   {where}{key}: {storage.format}, {storage.layout}, codec {storage.codec}"
             )
-            times = f"{self.amplification:.2g}"
-            bytes_read = "1 byte" if times == "1" else f"{times} bytes"
-            lines.append(f"read   {storage.reading}; {bytes_read} read for each one used")
+            lines.append(f"read   {storage.reading}")
+            if storage.chunks or not storage.cached_whole:  # else whole blocks, once, for all
+                times = f"{self.amplification:.2g}"
+                bytes_read = "1 byte" if times == "1" else f"{times} bytes"
+                lines[-1] += f"; {bytes_read} read for each one used"
         if len(self.storages) > _MOST_STORAGES:
             lines.append(f"       and {len(self.storages) - _MOST_STORAGES} more arrays")
         lanes = f"; in {self.lanes} lanes, so up to {self.lanes} ranks share the chunks"
@@ -196,8 +198,13 @@ def _resident_bytes(loader: Loader, ahead: Ahead) -> int:
         reading += ahead.together * sum(n for n in loader.array_bytes if n % ALIGNMENT)
     reading += max(storage.scratch_bytes for storage in storages)
     reading += loader.dataset.location_bytes(elements)
-    if not all(map(_is_read_directly, loader.dataset.boxes(np.zeros(1, np.int64)))):
-        reading += _COPIED_BYTES
+    for request in loader.dataset.boxes(np.zeros(1, np.int64)):
+        extent, source = request.extent, request.source
+        # Parts of chunks or whole rows, as stored, take no scratch memory.
+        whole = extent.lengths[1:] == source.shape[1:] and set(extent.strides) <= {1}
+        if request.dtype != source.dtype or not (whole or source.storage().chunks):
+            reading += _COPIED_BYTES
+            break
     processes = max(1, loader.workers)
     # Worker processes divide the limit; each allows at least one chunk.
     sizes = [min(cache_share() // processes, cached_bytes(*pair)) for pair in stored]
@@ -235,14 +242,6 @@ def _resident_bytes(loader: Loader, ahead: Ahead) -> int:
     per_process = _SCRATCH_BYTES + cached + decoding + tables + fetched + ahead.reading * reading
     workers = loader.workers * _PROCESS_BYTES + (tables if loader.workers else 0)
     return ahead.batches * loader.batch_bytes + processes * per_process + workers
-
-
-def _is_read_directly(request: Request) -> bool:
-    """Return whether boxes are parts of chunks or whole rows, as stored: without scratch memory."""
-    extent, source = request.extent, request.source
-    whole = extent.lengths[1:] == source.shape[1:] and set(extent.strides) <= {1}
-    chunked = source.storage().chunks is not None
-    return (whole or chunked) and request.dtype == source.dtype
 
 
 def _arrays(dataset: Dataset) -> Iterator[NDArray[Any]]:

@@ -555,16 +555,22 @@ class Loader(Epochs):
             service=service, job_name=job_name,
         )  # fmt: skip
 
-    def to_keras(self) -> keras.utils.PyDataset:
+    def to_keras(self, *, start: tuple[int, int] = (0, 0)) -> keras.utils.PyDataset:
         """Return a ``keras.utils.PyDataset`` of batches, for Keras with any backend.
 
         Each time Keras begins with the first step is the next epoch, as with `to_tf`. With
         ``steps_per_epoch``, one ``fit`` continues within an epoch; another ``fit`` begins anew.
 
+        Parameters
+        ----------
+        start : (epoch, 0)
+            The epoch that comes first. (`to_tf` also begins within an epoch.)
+
         Raises
         ------
         oocdata.errors.ArgumentError
-            If the batches are sparse or ragged, or hold bytes of unequal length.
+            If `start` has another step; if the batches are sparse or ragged, or hold bytes of
+            unequal length.
         oocdata.errors.MissingDependencyError
             If Keras is not installed.
 
@@ -574,4 +580,4 @@ class Loader(Epochs):
         with this one the open files and arrays in memory that the loader reads. For many calls of
         ``fit``, make one and pass it again, or pass `to_tf()`, which is freed.
         """
-        return registry.call("to_keras", self)
+        return registry.call("to_keras", self, start)

@@ -252,6 +252,16 @@ def test_cached_small_rows_are_counted(tmp_path: Path) -> None:
     assert twice.resident_bytes - said.resident_bytes < view.nbytes
 
 
+def test_no_ratio_is_told_for_blocks_of_small_rows(tmp_path: Path) -> None:
+    """Of each block, all bytes are read: for these elements, ten for each one used."""
+    np.save(tmp_path / "a.npy", np.zeros((1000, 4), "f4"))
+    view = ooc.open(tmp_path / "a.npy")
+    for loader in (view[::10].batches(8), view.filter(np.arange(1000) % 10 == 0).batches(8)):
+        said = str(loader.explain())
+        assert "if there is room\n" in said
+        assert "read for each one used" not in said
+
+
 def test_positions_of_small_rows_are_counted() -> None:
     """For rows of a few bytes, their positions take as much memory as the rows."""
     view, _ = counted(np.zeros((200_000, 2), "f4"), 1000, 2)

@@ -237,8 +237,8 @@ class Shifted(ooc.Order):
     def __init__(self, shift: int, length: int = 0, dtype: str = "i8") -> None:
         self.shift, self.length, self.dtype = shift, length, dtype
 
-    def epoch_order(self, count: int, seed: int, epoch: int) -> ooc.EpochOrder:
-        return ooc.EpochOrder(np.array([0, count]), self.at)
+    def epoch_order(self, count: int, seed: int, epoch: int) -> Any:
+        return self.at
 
     def at(self, places: Any) -> Any:
         return np.arange(len(places) + self.length).astype(self.dtype) + self.shift

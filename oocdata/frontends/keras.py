@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import weakref
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from oocdata.datasets.spec import Batch, leaves, map_tree
 from oocdata.errors import ArgumentError, EmptyError, needed
-from oocdata.frontends.batching import without_aliases
+from oocdata.frontends.batching import checked_start, without_aliases
 from oocdata.frontends.originals import error_for_tensorflow, forget_originals
 from oocdata.index import as_count
 
@@ -35,7 +36,7 @@ class _OrderedBatches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has
         self._steps = steps
         self._lock = threading.Lock()
         self._ahead: Iterator[Batch] | None = None
-        self._begun = self._begins = self._in_epoch = False
+        self._begun = self._in_epoch = False
         weakref.finalize(self, forget_originals, id(self)).atexit = False
 
     def _refuse(self, value: object) -> None:
@@ -54,7 +55,11 @@ class _OrderedBatches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has
 
     def on_epoch_begin(self) -> None:
         """Note that Keras begins to train or evaluate; called by Keras."""
-        self._begun = self._begins = self._in_epoch = True
+        self._begun = self._in_epoch = True
+
+    def on_epoch_end(self) -> None:
+        """Note that Keras has ended its epoch, maybe to continue; called by Keras."""
+        self._in_epoch = False
 
     def __getitem__(self, step: int) -> Batch:
         """Return the batch of a step of the current epoch."""
@@ -84,38 +89,65 @@ class Batches(_OrderedBatches):
     epoch before it has requested. The exception is an epoch that it began to build a model.
     """
 
-    def __init__(self, loader: Loader) -> None:
+    def __init__(self, loader: Loader, start: tuple[int, int]) -> None:
         super().__init__(loader.dataset, len(loader))
         self.loader = loader
-        self.epoch = 0
+        self.epoch, step, _ = checked_start(loader, start, 1)
         """The epoch that begins next."""
+        if step:
+            raise ArgumentError(
+                "`start` must have step 0, because each epoch of a PyDataset has equally many "
+                f"steps; got {start!r}. `to_tf` begins within an epoch."
+            )
         self._next_step: int | None = None
-        self._builds = False
+        self._opened: int | None = None
+        """The next epoch when Keras made its iterator, until Keras begins or ends an epoch."""
+        self._built: int | None = None
+        """The same while Keras is in an epoch that it began before it ended one."""
+
+    def _open(self) -> int:
+        """Note that Keras makes an iterator, for `fit` or `predict`: only then does it ask this."""
+        self._opened, self._built = self.epoch, None
+        # Here rather than by the first step: Keras takes a minute to list and shuffle 10**8 steps.
+        if getattr(sys._getframe(1).f_locals.get("self"), "shuffle", False):
+            raise self._shuffled("would shuffle their steps")
+        return 1
+
+    def _shuffled(self, found: str) -> ArgumentError:
+        return ArgumentError(
+            f"`shuffle` must be False in `fit` on a loader's batches: Keras {found}, and the "
+            "loader's own order, which is cheap to read, would be lost. Pass fit(…, "
+            "shuffle=False); the loader shuffles: `batches(…, shuffle=True)`."
+        )
+
+    workers = property(_open, _OrderedBatches._refuse)
+
+    def on_epoch_begin(self) -> None:
+        """Note that Keras begins an epoch; called by Keras."""
+        with self._lock:
+            # Keras ends an epoch before `fit` begins the first one. So if it began one, that was to
+            # build a model, with any number of steps, and this one has the same number.
+            if self._built is not None:
+                self.epoch = self._built
+            self._built, self._opened = self._opened, None
+            super().on_epoch_begin()
 
     def on_epoch_end(self) -> None:
         """Note that Keras has ended its epoch; called by Keras."""
         with self._lock:
-            # Keras ends epochs once more before it trains, but an epoch that builds a model once.
-            self._builds = self._in_epoch and self._next_step is not None
-            self._in_epoch, self._ahead = False, None
+            self._opened = self._ahead = None
+            super().on_epoch_end()
 
     def _batch(self, step: int) -> Any:
         if step == 0:
             # Keras does not end an epoch that a callback stops; then it looks at the first batches.
-            self._in_epoch = self._in_epoch and self._begins
+            self._in_epoch = self._in_epoch and self._opened is None
             self._next_step, self._ahead = 0 if self._in_epoch else None, None
-            self.epoch += self._in_epoch and not self._builds
-        if step in (0, self._next_step):
-            self._begins = self._builds = False
+            self.epoch += self._in_epoch
         if step != self._next_step:
             if not self._in_epoch:
                 return self.loader.batch(step, self.epoch)
-            raise ArgumentError(
-                "`shuffle` must be False in `fit` on a loader's batches: Keras asked for step "
-                f"{step} after {self._next_step or 0} others, and the loader's own order, which is "
-                "cheap to read, would be lost. Pass fit(…, shuffle=False); the loader shuffles: "
-                "`batches(…, shuffle=True)`."
-            )
+            raise self._shuffled(f"asked for step {step} after {self._next_step or 0} others")
         if self._in_epoch:
             self._ahead = self._ahead or self.loader.epoch(self.epoch - 1, start=step)
             batch = next(self._ahead)
@@ -147,10 +179,6 @@ class StreamBatches(_OrderedBatches):
         self._seen: dict[int, Batch] = {}
         self._asked: set[int] = set()
         """Steps of the current pass that Keras has asked for."""
-
-    def on_epoch_end(self) -> None:
-        """Note that Keras has ended its epoch, maybe to continue; called by Keras."""
-        self._in_epoch = False
 
     def _batch(self, step: int) -> Batch:
         if step in self._asked:  # Keras has broken off that pass

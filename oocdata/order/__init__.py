@@ -23,6 +23,6 @@ lane        stretch of the places of an epoch that one rank may read alone
 from __future__ import annotations
 
 from oocdata.order.block import BlockShuffle
-from oocdata.order.order import EpochOrder, Order, Sequential, Shuffle
+from oocdata.order.order import Order, Sequential, Shuffle
 
-__all__ = ["BlockShuffle", "EpochOrder", "Order", "Sequential", "Shuffle"]
+__all__ = ["BlockShuffle", "Order", "Sequential", "Shuffle"]

@@ -95,8 +95,9 @@ class BlockShuffle(Order):
         else:
             self._check_count(count, blocks.count, "positions whose blocks the order knows")
             visits = TableVisits(blocks, seed, epoch)
-        ends = self.borders(count) if borders is None else borders
-        lanes = len(ends) - 1
+        lanes = self.lanes or 1
+        equal = [lane * count // lanes for lane in range(lanes + 1)]
+        ends = np.array(equal, np.int64) if borders is None else borders
         width = max(1, min(self.blocks_mixed, visits.number) // lanes)
         # First visit of each lane's second window: staggered, so that decoding is spread.
         second = visits.visits_of(np.minimum(ends[:-1], count - 1))
@@ -125,12 +126,7 @@ class BlockShuffle(Order):
             visited = visits.visits_of(mixed)
             return blocks.positions(visits.slots_of(visited) - visits.places_of(visited) + mixed)
 
-        return EpochOrder(ends, at)
-
-    def borders(self, count: int) -> Ints:
-        """Return the first place of each lane, and the count, shape (lanes + 1,)."""
-        lanes = self.lanes or 1
-        return np.array([lane * count // lanes for lane in range(lanes + 1)], np.int64)
+        return at
 
     def elements_mixed(self, count: int) -> int:
         return min(count, self.blocks_mixed * count // max(1, self.blocks.number(count)))

@@ -49,10 +49,10 @@ class Bucketed(Order):
             buckets = np.searchsorted(begins, slots, side="right") - 1
             for bucket, matching in groups_of(buckets):
                 begin = begins[bucket]
-                slots[matching] = begin + orders[bucket].at(slots[matching] - begin)
+                slots[matching] = begin + orders[bucket](slots[matching] - begin)
             return self.blocks.positions(slots)
 
-        return EpochOrder(np.array([0, count]), at)
+        return at
 
     def words(self, count: int) -> str:
         words = sorted({order.words(count) for order in self.orders})

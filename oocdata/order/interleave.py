@@ -78,7 +78,7 @@ class Interleave(Order):
             heapreplace(free, (first_round + int(rounds[part]), place))
         within = np.arange(count) - np.repeat(np.cumsum(self.lengths) - self.lengths, self.lengths)
         turns = np.repeat(begins, self.lengths) + within // self.block_length * cycle
-        return EpochOrder(np.array([0, count]), np.argsort(turns, kind="stable").__getitem__)
+        return np.argsort(turns, kind="stable").__getitem__
 
     def words(self, count: int) -> str:
         return f"{self.cycle_length} parts at a time, {self.block_length} from each in turn"

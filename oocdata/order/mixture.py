@@ -28,7 +28,7 @@ import numpy as np
 from oocdata.box import Ints, groups_of
 from oocdata.errors import ArgumentError
 from oocdata.order.block import BlockShuffle
-from oocdata.order.order import EpochOrder, Order
+from oocdata.order.order import EpochOrder, Order, checked_epoch
 from oocdata.threads import cached_property
 
 MemberEpochs: TypeAlias = Callable[[int, int], tuple[Ints | None, EpochOrder]]
@@ -95,7 +95,7 @@ class Mixture(Order):
                 positions[here] = own + self.starts[member]
             return positions
 
-        return EpochOrder(np.arange(lanes + 1) * each, at)
+        return at
 
     def elements_mixed(self, count: int) -> int:
         """Return how many elements are mixed at a time, if members mix blocks."""
@@ -123,26 +123,26 @@ class Mixture(Order):
         positions, count = np.empty(len(draws), np.int64), self.counts[member]
         epochs = draws // count
         for epoch, here in groups_of(epochs):
-            before, drawn = member_epochs(member, epoch)
+            begins, drawn = member_epochs(member, epoch)
             places = draws[here] - epoch * count
-            if before is not None:
-                lanes = lane[here]
-                places = drawn.borders[lanes] + nth[here] - before[lanes]
-            positions[here] = drawn.at(places)
+            if begins is not None:
+                places = begins[lane[here]] + nth[here]
+            positions[here] = drawn(places)
         return positions
 
     def _member_epoch(self, seed: int, member: int, epoch: int) -> tuple[Ints | None, EpochOrder]:
-        """Return the counts of each lane before a member's epoch, if any, and the epoch's order.
+        """Return the first place of each lane of a member's epoch, if any, and the epoch's order.
 
-        Each lane of the epoch is as long as the number of elements that it gives.
+        The place is less by the elements that the lane gave before. Each lane of the epoch is as
+        long as the number of elements that it gives.
         """
         order, count = self.orders[member], self.counts[member]
         seed += member << 64  # so that members of equal length are not shuffled equally
         if not isinstance(order, BlockShuffle) or self.lanes is None:
-            return None, order.epoch_order(count, seed, epoch)
+            return None, checked_epoch(order, count, seed, epoch)
         before, after = (self._lane_counts(member, at * count) for at in (epoch, epoch + 1))
         borders = np.concatenate(([0], np.cumsum(after - before)))
-        return before, order.epoch_order(count, seed, epoch, borders)
+        return borders[:-1] - before, order.epoch_order(count, seed, epoch, borders)
 
     def _lane_counts(self, member: int, draws: int) -> Ints:
         """Return how many of a member's first `draws` elements each lane gives."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
@@ -26,21 +27,8 @@ _MOST = 2**61
 """Sums of a count and two blocks fit in 64 bits, and bases of `permutation` in 32."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class EpochOrder:
-    """The order of one epoch, returned by `Order.epoch_order`.
-
-    Attributes
-    ----------
-    borders : ndarray of int64, shape (lanes + 1,)
-        First place of each lane, and the number of places; ``[0, places]`` without lanes.
-    at : callable
-        Returns the positions at places, both int64 of shape (n,), n > 0; places may be in any
-        order.
-    """
-
-    borders: Ints
-    at: Callable[[Ints], Ints]
+EpochOrder: TypeAlias = Callable[[Ints], Ints]
+"""Positions at places of one epoch, both int64 of shape (n,), n > 0."""
 
 
 class Order(ABC):
@@ -55,7 +43,7 @@ class Order(ABC):
     >>> @dataclass(frozen=True)
     ... class Backwards(ooc.Order):
     ...     def epoch_order(self, count, seed, epoch):
-    ...         return ooc.EpochOrder(np.array([0, count]), lambda places: count - 1 - places)
+    ...         return lambda places: count - 1 - places
     >>> ooc.open(np.arange(6)).batches(3, shuffle=Backwards()).batch(0)
     array([5, 4, 3])
     """
@@ -64,7 +52,7 @@ class Order(ABC):
 
     @property
     def lanes(self) -> int | None:
-        """Number of lanes, or None if the order has none."""
+        """Number of lanes, or None. Lane l of n begins at place ``l * places // n``."""
         return None
 
     @property
@@ -87,8 +75,9 @@ class Order(ABC):
 
         Returns
         -------
-        EpochOrder
-            Over all its places, every position in ``range(count)`` exactly once.
+        callable
+            Function of places, int64 of shape (n,) with n > 0 and in any order, that returns their
+            positions: over all places, every position in ``range(count)`` exactly once.
         """
 
     def epoch_length(self, count: int) -> int:
@@ -143,7 +132,27 @@ class Order(ABC):
         if not count:
             return np.empty(0, np.int64)
         order = self.epoch_order(count, seed, epoch)  # raises if made for another count
-        return order.at(np.arange(start, stop)) if stop > start else np.empty(0, np.int64)
+        return order(np.arange(start, stop)) if stop > start else np.empty(0, np.int64)
+
+
+def checked_epoch(order: Order, count: int, seed: int, epoch: int) -> EpochOrder:
+    """Return the order of an epoch, which raises if a user's gives no valid positions."""
+    made = order.epoch_order(count, seed, epoch)
+
+    def at(places: Ints) -> Ints:
+        positions = np.asarray(made(places))
+        if positions.shape != places.shape or positions.dtype.kind not in "iu":
+            got = f"{positions.dtype} of shape {positions.shape}"
+        elif not (positions.min() >= 0 and positions.max() < count):
+            got = f"positions from {positions.min()} to {positions.max()}"
+        else:
+            return positions.astype(np.int64, copy=False)
+        raise ArgumentError(
+            f"an order must give a whole number in [0, {count}) for each of {len(places)} places; "
+            f"{order!r} gave {got}."
+        )
+
+    return at
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +166,7 @@ class Sequential(Order):
     """
 
     def epoch_order(self, count: int, seed: int, epoch: int) -> EpochOrder:
-        return EpochOrder(np.array([0, count]), lambda places: places)
+        return lambda places: places
 
     def words(self, count: int) -> str:
         return "in order"
@@ -181,10 +190,7 @@ class Shuffle(Order):
 
     def epoch_order(self, count: int, seed: int, epoch: int) -> EpochOrder:
         key = epoch_key(seed, epoch, "shuffle")
-        return EpochOrder(
-            np.array([0, count]),
-            lambda places: forward(places.view(np.uint64), count, key).view(np.int64),
-        )
+        return lambda places: forward(places.view(np.uint64), count, key).view(np.int64)
 
     def words(self, count: int) -> str:
         return "full shuffle"

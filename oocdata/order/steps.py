@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from oocdata.box import Ints
-from oocdata.errors import ArgumentError
-from oocdata.order.order import EpochOrder, Order
+from oocdata.order.order import EpochOrder, Order, checked_epoch
 from oocdata.threads import cached_property, fork_safe
 
 _STRETCH = 32768
@@ -116,7 +114,7 @@ class Steps:
             stop = min(start + self._stretch_steps, self.number)
             order = self._epochs.get(epoch)
             if order is None:
-                order = self.order.epoch_order(self.count, self.seed, epoch)
+                order = checked_epoch(self.order, self.count, self.seed, epoch)
                 _add(self._epochs, epoch, order, most=2)  # while one ends, the next is read ahead
             stretch = self._positions(order, start, stop).view()
             stretch.flags.writeable = False
@@ -135,33 +133,21 @@ class Steps:
         else:
             each = width = size // self.lanes
             lanes = self.lanes // self.num_shards
-            borders = order.borders[self.lane : self.lane + lanes + 1]
-            begins = borders[:-1]
+            own = range(self.lane, self.lane + lanes + 1)
+            borders = [lane * self.length // self.lanes for lane in own]
+            begins = np.array(borders[:-1])
             if share:  # the last step takes the rest of each lane
-                ends = itertools.pairwise(borders.tolist())
+                ends = itertools.pairwise(borders)
                 rest = [np.arange(first + full * each, end) for first, end in ends]
                 last = [np.concatenate(rest)[:share]]
         # Lane by lane: adjacent places are in one window.
         steps = np.arange(start, full)[:, None] * each
         # Without a full step, none of its places: a batch may be larger than the dataset.
         places = begins[:, None, None] + (steps + np.arange(width if len(steps) else 0))
-        positions = self._checked(order.at, np.concatenate([places.ravel(), *last]))
+        every = np.concatenate([places.ravel(), *last])
+        positions = order(every) if len(every) else every
         by_lane = positions[: places.size].reshape(places.shape)
         return np.concatenate([by_lane.transpose(1, 0, 2).ravel(), positions[places.size :]])
-
-    def _checked(self, at: Callable[[Ints], Ints], places: Ints) -> Ints:
-        """Return the positions at places; raise if a user's order returns something else."""
-        positions = np.asarray(at(places)) if len(places) else places
-        if positions.shape != places.shape or positions.dtype.kind not in "iu":
-            got = f"{positions.dtype} of shape {positions.shape}"
-        elif len(places) and not (positions.min() >= 0 and positions.max() < self.count):
-            got = f"positions from {positions.min()} to {positions.max()}"
-        else:
-            return positions.astype(np.int64, copy=False)
-        raise ArgumentError(
-            f"an order must give a whole number in [0, {self.count}) for each of {len(places)} "
-            f"places; {self.order!r} gave {got}."
-        )
 
 
 def _add(cached: dict[Any, Any], key: Any, value: Any, *, most: int) -> None:

@@ -435,8 +435,26 @@ def test_a_user_defined_order_of_members_and_draws() -> None:
 class Backwards(ooc.Order):
     """An order defined by a user."""
 
-    def epoch_order(self, count: int, seed: int, epoch: int) -> ooc.EpochOrder:
-        return ooc.EpochOrder(np.array([0, count]), lambda places: count - 1 - places)
+    def epoch_order(self, count: int, seed: int, epoch: int) -> Any:
+        return lambda places: count - 1 - places
+
+
+class Shifted(Backwards):
+    """A user's order that leaves its range."""
+
+    def epoch_order(self, count: int, seed: int, epoch: int) -> Any:
+        return lambda places: places + 3
+
+
+def test_an_order_of_a_member_stays_within_the_member() -> None:
+    """Otherwise rows of the next member come in its place."""
+    one, other = ooc.open(np.arange(30)), ooc.open(np.arange(1000, 1050))
+    mixed = ooc.mix({one: 1, other: 1}).batches(60, shuffle=Shifted())
+    with pytest.raises(ArgumentError, match=r"in \[0, 30\) .* positions from 3 to 32"):
+        mixed.batch(0)
+    drawn = one.batches(30, shuffle=Shifted(), weights=np.ones(30))
+    with pytest.raises(ArgumentError, match=r"in \[0, 30\) .* positions from 3 to 32"):
+        drawn.batch(0)
 
 
 # --- in fit

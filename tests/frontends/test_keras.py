@@ -176,8 +176,7 @@ def test_pydataset_epochs_are_in_order(steps: int | None) -> None:
 @pytest.mark.parametrize("first", [0, 3])
 def test_pydataset_continues_in_another_fit(first: int) -> None:
     made = loader()
-    dataset: Any = made.to_keras()
-    dataset.epoch = first
+    dataset = made.to_keras(start=(first, 0))
     elements = fit(dataset) + fit(dataset)
     epochs = (first, first + 1)
     expected = np.concatenate([batch[0] for epoch in epochs for batch in made.epoch(epoch)])
@@ -202,16 +201,42 @@ def test_steps_asked_ahead_do_not_choose_the_next_epoch(asked: int) -> None:
         np.testing.assert_array_equal(dataset[step][0], made.batch(step, 1)[0])
 
 
-def test_a_step_that_builds_a_model_begins_no_epoch() -> None:
-    """With JAX, and under a strategy, Keras takes a batch within an epoch before it trains."""
+def test_a_pydataset_begins_with_an_epoch_only() -> None:
+    with pytest.raises(ArgumentError, match=r"`start` must have step 0, .* got \(1, 2\)"):
+        loader().to_keras(start=(1, 2))
+
+
+@pytest.mark.parametrize("asked", [1, 4, 11])
+def test_a_step_that_builds_a_model_begins_no_epoch(asked: int) -> None:
+    """With JAX, and under a strategy, Keras takes a batch within an epoch before it trains.
+
+    How many steps it asks for meanwhile is a matter of chance, if an epoch has more than one.
+    """
     made = loader()
     dataset = made.to_keras()
-    for epoch in range(2):
-        for steps in (1, len(made)):
+    for fits in range(2):
+        assert dataset.workers == 1  # Keras asks before each `fit`
+        for epoch, steps in ((0, asked), (0, len(made)), (1, len(made))):
             dataset.on_epoch_begin()
             for step in range(steps):
-                np.testing.assert_array_equal(dataset[step][0], made.batch(step, epoch)[0])
+                expected = made.batch(step, 2 * fits + epoch)[0]
+                np.testing.assert_array_equal(dataset[step][0], expected)
             dataset.on_epoch_end()
+
+
+def test_epochs_under_a_strategy() -> None:
+    """There, each `fit` builds the model, and may ask for all steps of an epoch meanwhile."""
+    made = loader()
+    with tf.distribute.OneDeviceStrategy("cpu:0").scope():
+        seen = Seen()
+        model = keras.Sequential([keras.Input((1,)), seen, keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+    dataset = made.to_keras()
+    model.predict(dataset, verbose=0)  # builds no model
+    for epochs in (2, 1):
+        model.fit(dataset, epochs=epochs, shuffle=False, verbose=0)
+    expected = np.concatenate([batch[0] for epoch in range(4) for batch in made.epoch(epoch)])
+    assert seen.elements == expected.ravel().astype(int).tolist()
 
 
 def test_a_pydataset_begins_the_next_epoch_with_each_fit() -> None:
@@ -244,9 +269,13 @@ def test_a_pydataset_begins_the_next_epoch_with_each_fit() -> None:
 
 
 def test_steps_that_keras_shuffles_are_refused() -> None:
-    """Shuffled steps would decode a chunk again for each of its rows."""
+    """Shuffled steps would decode a chunk again for each of its rows.
+
+    They are refused before Keras lists them, which takes a minute and 4 GB if they are 10**8.
+    """
+    rows = ooc.open(np.broadcast_to(np.zeros(1, "f4"), (10**12, 1)))
     with pytest.raises(ArgumentError, match=r"Pass fit\(…, shuffle=False\)"):
-        fit(loader().to_keras(), epochs=3, shuffle=True)
+        fit(ooc.zip(rows, rows).batches(10).to_keras(), epochs=3, shuffle=True)
 
 
 @pytest.mark.parametrize("count", [10, 20, 30])

@@ -105,7 +105,8 @@ def test_a_lane_needs_few_blocks_at_a_time(
     width = max(1, min(width * lanes, number) // lanes)
     cut = 0
     seen: set[int] = set()
-    for start, stop in itertools.pairwise(order.borders(count).tolist()):
+    borders = (lane * count // lanes for lane in range(lanes + 1))
+    for start, stop in itertools.pairwise(borders):
         of = blocks.of(order.positions(count, start, stop, seed=3, epoch=0))
         uses = {int(block): np.flatnonzero(of == block)[[0, -1]] for block in np.unique(of)}
         cut += len(seen & uses.keys())

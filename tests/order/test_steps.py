@@ -17,8 +17,9 @@ from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
 from oocdata.blocks import Blocks, BlockTable
-from oocdata.order import BlockShuffle, EpochOrder, Order, Sequential, Shuffle
+from oocdata.order import BlockShuffle, Order, Sequential, Shuffle
 from oocdata.order.mixing import batch_entropy
+from oocdata.order.order import EpochOrder
 from oocdata.order.steps import Steps
 
 
@@ -145,7 +146,7 @@ class Meeting(Order):
         self.met = threading.Barrier(2)
 
     def epoch_order(self, count: int, seed: int, epoch: int) -> EpochOrder:
-        return EpochOrder(np.array([0, count]), self.at)
+        return self.at
 
     def at(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         self.calls += 1
