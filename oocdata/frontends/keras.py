@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import weakref
 from collections.abc import Iterator
@@ -108,17 +107,7 @@ class Batches(_OrderedBatches):
     def _open(self) -> int:
         """Note that Keras makes an iterator, for `fit` or `predict`: only then does it ask this."""
         self._opened, self._built = self.epoch, None
-        # Here rather than by the first step: Keras takes a minute to list and shuffle 10**8 steps.
-        if getattr(sys._getframe(1).f_locals.get("self"), "shuffle", False):
-            raise self._shuffled("would shuffle their steps")
         return 1
-
-    def _shuffled(self, found: str) -> ArgumentError:
-        return ArgumentError(
-            f"`shuffle` must be False in `fit` on a loader's batches: Keras {found}, and the "
-            "loader's own order, which is cheap to read, would be lost. Pass fit(…, "
-            "shuffle=False); the loader shuffles: `batches(…, shuffle=True)`."
-        )
 
     workers = property(_open, _OrderedBatches._refuse)
 
@@ -147,7 +136,12 @@ class Batches(_OrderedBatches):
         if step != self._next_step:
             if not self._in_epoch:
                 return self.loader.batch(step, self.epoch)
-            raise self._shuffled(f"asked for step {step} after {self._next_step or 0} others")
+            raise ArgumentError(
+                "`shuffle` must be False in `fit` on a loader's batches: Keras asked for step "
+                f"{step} after {self._next_step or 0} others, and the loader's own order, which is "
+                "cheap to read, would be lost. Pass fit(…, shuffle=False); the loader shuffles: "
+                "`batches(…, shuffle=True)`."
+            )
         if self._in_epoch:
             self._ahead = self._ahead or self.loader.epoch(self.epoch - 1, start=step)
             batch = next(self._ahead)
