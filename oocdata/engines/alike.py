@@ -45,8 +45,8 @@ def check_same_shape(
     raise MismatchedPartsError(
         f"parts must have one dtype, and one shape besides axis {axis}; they have "
         f"{', '.join(counted[:-1])} and {counted[-1]}. Leave some out; or fill rows up to one "
-        "shape with `pad`; or open them one by one, bring them to one shape and dtype, "
-        "such as view[:, :8] or view.astype('f4'), and join them by ooc.concat.",
+        "shape with `pad`; or open them one by one. Then ooc.zip makes pairs (x, y), and "
+        "ooc.concat one array of views of one shape and dtype (view[:, :8], view.astype('f4')).",
         path=path,
         key=key,
     )
