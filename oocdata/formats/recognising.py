@@ -31,7 +31,6 @@ _COMPRESSED = (_GZIP, b"BZh", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd")
 _FOREIGN = {
     (b"MATLAB 5",): "a MATLAB file older than version 7.3. Save it with '-v7.3', or read it whole: "
     "ooc.open(scipy.io.loadmat(path)['name']).",
-    (b"PAR1",): "Parquet. Read a column: ooc.open(pandas.read_parquet(path)['name'].to_numpy()).",
     (b"CDF\x01", b"CDF\x02", b"CDF\x05"): "netCDF of version 3. Open it through xarray: "
     "ooc.open(xarray.open_dataset(path)['name']).",
     _COMPRESSED: "a compressed file. Unpack it first: gunzip -k data.h5.gz. Rows in it have no "
