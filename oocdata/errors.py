@@ -87,13 +87,13 @@ def without_methods(advice: Mapping[str, str]) -> Callable[[_Class], _Class]:
 
 
 class _NoMethod:
-    """A method that a class lacks: reading the attribute raises AttributeError."""
+    """A name that a class lacks: reading the attribute raises AttributeError."""
 
     def __init__(self, name: str, text: str) -> None:
         self._name, self._text = name, text
 
     def __get__(self, instance: object, owner: type) -> NoReturn:
-        raise AttributeError(f"a {owner.__name__} has no method `{self._name}`{self._text}.")
+        raise AttributeError(f"a {owner.__name__} has no `{self._name}`{self._text}.")
 
 
 class OocdataError(Exception):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -98,6 +98,9 @@ def make_loader(
     {
         "prefetch": "; oocdata's own is .to_tf(prefetch=…)",
         "repeat": "; oocdata's own is .to_tf(epochs=…); iterating again is the next epoch",
+        "map": "; map the dataset, before .batches, or what .to_tf() returns",
+        "shape": "; `fit` takes .to_tf() or .to_keras()",
+        "shuffle": "; oocdata's own is .batches(size, shuffle=True) of the dataset",
     }
 )
 @dataclass(frozen=True, eq=False, repr=False)
@@ -146,6 +149,12 @@ class Loader(Epochs):
     def __len__(self) -> int:
         """Return the number of steps in an epoch."""
         return self.steps.number
+
+    def __array__(self, *_: Any, **__: Any) -> NoReturn:
+        raise ArgumentError(
+            f"an array must be made of a dataset, or of one batch; got {self!r}. Write "
+            "np.asarray(view) or loader.batch(0)."
+        )
 
     @cached_property
     def steps(self) -> Steps:

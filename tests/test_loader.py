@@ -561,3 +561,9 @@ def test_a_batch_much_larger_than_the_dataset(shuffle: Any) -> None:
         (batch,) = loader.epoch(epoch)
         assert_array_equal(batch, rows[loader.positions(0, epoch)])
     assert str(loader.explain()).startswith("100 elements of (8,) float64\nin 1 batch")
+
+
+def test_a_loader_is_no_array():
+    loader = ooc.open(np.arange(10)).batches(4)
+    with pytest.raises(ArgumentError, match=r"np\.asarray\(view\) or loader\.batch\(0\)"):
+        np.asarray(loader)  # NumPy would make an array of one object

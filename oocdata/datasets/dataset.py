@@ -111,7 +111,11 @@ class Described:
         "prefetch": "; oocdata's own is .batches(size).to_tf(prefetch=…)",
         "repeat": "; oocdata's own is .batches(size).to_tf(epochs=…); iterating again is the next "
         "epoch",
+        "shape": "; .spec describes its elements. `fit` takes .batches(size).to_tf()",
         "shuffle": "; oocdata's own is .batches(size, shuffle=True)",
+        "skip": "; oocdata's own are slices: dataset[100:]",
+        "to_keras": "; oocdata's own is .batches(size).to_keras()",
+        "to_tf": "; oocdata's own is .batches(size).to_tf()",
     }
 )
 class Dataset(Described, Splitting, ABC):

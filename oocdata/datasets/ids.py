@@ -43,9 +43,12 @@ def as_ids(name: str, values: Any, kinds: str = "biumMU", count: int | None = No
         accepted = {"i": numbers, "M": "dates (datetime64)", "U": "texts"}
         nouns = " or ".join(noun for kind, noun in accepted.items() if kind in kinds)
         number = "" if count is None else f", one for each of the {count} elements"
+        hint = _ONE_HOT if ids.ndim > 1 else ""
+        if ids.dtype.kind == "f" and "i" in kinds and "f" not in kinds:
+            hint = f"{hint} Convert floats: array.astype(int)."
         raise ArgumentError(
             f"`{name}` must be {nouns or 'bools, e.g. np.asarray(labels) == 3,'} in one dimension"
-            f"{number}; got {ids.dtype} of shape {ids.shape}.{_ONE_HOT if ids.ndim > 1 else ''}"
+            f"{number}; got {ids.dtype} of shape {ids.shape}.{hint}"
         )
     if ids.dtype.kind in "fmM" and np.isnan(ids).any():
         first = int(np.isnan(ids).argmax())

@@ -89,7 +89,7 @@ def join(
     ids = [as_ids("on", argument, "iufmMU", len(part)) for argument, part in pairs]
     partners = [matches(ids[0], others, how, tolerance) for others in ids[1:]]
     matched = np.logical_and.reduce([positions >= 0 for positions in partners])
-    _report_missing(ids[0][~matched], len(matched))
+    _report_missing(ids[0][~matched], len(matched), ids[1])
     chosen = [np.flatnonzero(matched), *(positions[matched] for positions in partners)]
     selected = [part._select(as_range(each)) for part, each in zip(parts, chosen, strict=True)]
     return zipped(dict(zip(named, selected, strict=True))) if named else zipped(*selected)
@@ -207,15 +207,15 @@ def _limit(tolerance: Any, dtype: np.dtype[Any]) -> Any:
     return limit if dtype.kind == "f" or limit == inf else int(limit)
 
 
-def _report_missing(ids: NDArray[Any], total: int) -> None:
+def _report_missing(ids: NDArray[Any], total: int, others: NDArray[Any]) -> None:
     """Warn of ids without a partner; raise if none has one."""
     if not len(ids):
         return
     report = f"{len(ids):,} of {total:,} elements have no partner: {_shown(ids)}"
     if len(ids) == total:
         raise EmptyError(
-            f"`on` must hold ids of partners for some elements; {report}. Do both number the same "
-            "things, or is `tolerance` too small?"
+            f"`on` must hold ids of partners for some elements; {report}. The second ids are "
+            f"{_shown(others)}. Do both name the same things, or is `tolerance` too small?"
         )
     warnings.warn(f"{report}. They are left out.", MissingPartnerWarning, stacklevel=3)
 

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from oocdata.datasets.shared_rows import StoredRows
 
 
+_CHANNELS_LAST = " Give `axes`, such as (0, 1) where channels are last."
+
+
 def make_patches(
     dataset: Dataset,
     size: int | Sequence[int],
@@ -65,14 +68,13 @@ def make_patches(
     else:
         raise ArgumentError(
             f"`axes` must be alike in all arrays of an element to cut the same part of each; axes "
-            f"{chosen} have {sorted(lengths)}. Give `axes`, such as (0, 1) where channels "
-            "are last, or cut one of the arrays first."
+            f"{axes or chosen} have {sorted(lengths)}.{_CHANNELS_LAST} Or cut one of them first."
         )
     (whole,) = lengths
     if any(part > length for length, part in zip(whole, sizes, strict=True)):
         raise ArgumentError(
-            f"`size` must fit into an element; got {sizes} where axes {chosen} have {whole}."
-            + (" Give `axes`, such as (0, 1) where channels are last." if len(sizes) < ndim else "")
+            f"`size` must fit into an element; got {sizes} where axes {axes or chosen} have "
+            f"{whole}." + (_CHANNELS_LAST if len(sizes) < ndim and not axes else "")
         )
     if per_row is None:
         triples = zip(whole, sizes, steps, strict=True)

@@ -45,6 +45,7 @@ def shares(sizes: Sequence[float | Fraction], length: int, dropped: str = "") ->
         raise ArgumentError(
             f"`sizes` must sum to at most {most}; got {tuple(sizes)}, a sum of "
             f"{float(sum(exact)):g}."
+            + (whole * " Several sample axes are split along `axis`, the first.")
         )
     return [size / length for size in exact] if whole else exact
 

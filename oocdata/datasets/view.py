@@ -73,7 +73,8 @@ class View(ArrayRows):
         return f"<View: {shape} of {self.spec}>"
 
     def __str__(self) -> str:
-        return f"{self!r} from {self.storage.path or 'memory'}"
+        key = f", {self.storage.key}" if self.storage.key else ""
+        return f"{self!r} from {self.storage.path or 'memory'}{key}"
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -135,7 +135,7 @@ def zip(  # noqa: A001  # as in tf.data and Grain
             hint = "To make each file one element, open the files with axis=None."
         raise ArgumentError(
             "zipped datasets must have one length, because element i of each goes together; got "
-            f"{', '.join(map(str, lengths))}. {hint}"
+            f"{', '.join(map(str, lengths))} for {'; '.join(map(str, members))}. {hint}"
         )
     if (pair := _unlike_files(members)) is not None:
         warnings.warn(

@@ -24,14 +24,15 @@ def check_same_shape(
     ...
     oocdata.errors.MismatchedPartsError: parts must have one dtype, and one shape besides axis 0;
     they have (*, 3) float32 (1 part) and (*, 4) float32 (1 part, the first 'v'). Leave some out; or
-    fill rows up to one shape with `pad`; or open them one by one, bring them to one shape and
-    dtype, such as view[:, :8] or view.astype('f4'), and join them by ooc.concat. [file 'a.h5',
-    dataset 'v']
+    fill rows up to one shape with `pad`; or open them one by one. Then ooc.zip makes pairs (x, y),
+    and ooc.concat one array of views of one shape and dtype (view[:, :8], view.astype('f4')). [file
+    'a.h5', dataset 'v']
     """
     groups: dict[tuple[Any, ...], list[int]] = {}
     for number, (shape, dtype, _, _) in enumerate(parts):
         kind = dtype.kind if dtype.kind in "SU" else dtype  # text is as long as the longest
-        groups.setdefault((_other_lengths(shape, axis), kind), []).append(number)
+        others = shape[:axis] + shape[axis + 1 :] if axis < len(shape) else (len(shape),)
+        groups.setdefault((others, kind), []).append(number)
     if len(groups) < 2:
         return
     counted = []
@@ -45,8 +46,8 @@ def check_same_shape(
     raise MismatchedPartsError(
         f"parts must have one dtype, and one shape besides axis {axis}; they have "
         f"{', '.join(counted[:-1])} and {counted[-1]}. Leave some out; or fill rows up to one "
-        "shape with `pad`; or open them one by one, bring them to one shape and dtype, "
-        "such as view[:, :8] or view.astype('f4'), and join them by ooc.concat.",
+        "shape with `pad`; or open them one by one. Then ooc.zip makes pairs (x, y), and "
+        "ooc.concat one array of views of one shape and dtype (view[:, :8], view.astype('f4')).",
         path=path,
         key=key,
     )
@@ -160,10 +161,6 @@ def different_columns(arrays: Iterable[Storage]) -> str:
                 "np.asarray(ooc.open(path, 'var/_index'))."
             )
     return ""
-
-
-def _other_lengths(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
-    return shape[:axis] + shape[axis + 1 :] if axis < len(shape) else (len(shape),)
 
 
 def joined_changes(

@@ -81,7 +81,7 @@ def check_dtype(
     if dtype.kind == "O":
         raise UnsupportedDtypeError(
             "elements must be numbers, or text of a fixed size; got an array of objects, which a "
-            "file holds as a pickle. Make one of texts by array.astype(str), or of numbers.",
+            "file holds as a pickle. Convert it: array.astype(str) for text, array.astype('f4').",
             path=path,
             key=key,
         )

@@ -24,9 +24,9 @@ from oocdata.errors import UnknownFormatError, UnsupportedDtypeError
 from oocdata.index import is_masked
 
 _HINT = (
-    "Convert it with np.asarray; of a group pass one of its arrays, of an open file its path, of "
-    "several paths a list. What yields batches is written to a file once: ooc.create and "
-    "writer.append(batch). A function that yields elements goes to ooc.generate."
+    "Pass an array, such as np.asarray(x), or np.asarray(x, str) for text; one array of a group, "
+    "one column of a table; the path of an open file; several paths as a list. Write batches to "
+    "a file once: ooc.create and writer.append(batch); ooc.generate reads what a function yields."
 )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+from collections import Counter
+from pathlib import Path
 from typing import IO, Literal, TypeAlias
 
 from oocdata.errors import MissingFileError, SourceError, UnknownFormatError
@@ -27,6 +29,8 @@ _RULE_URL = "a URL must be that of a .npy, .npz, HDF5 (netCDF4) or Zarr"
 
 _COMPRESSED = (_GZIP, b"BZh", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd")
 _FOREIGN = {
+    (b"MATLAB 5",): "a MATLAB file older than version 7.3. Save it with '-v7.3', or read it whole: "
+    "ooc.open(scipy.io.loadmat(path)['name']).",
     (b"CDF\x01", b"CDF\x02", b"CDF\x05"): "netCDF of version 3. Open it through xarray: "
     "ooc.open(xarray.open_dataset(path)['name']).",
     _COMPRESSED: "a compressed file. Unpack it first: gunzip -k data.h5.gz. Rows in it have no "
@@ -46,9 +50,12 @@ def format_of(path: str) -> Format:
         if any(os.path.exists(os.path.join(path, name)) for name in _ZARR_METADATA):
             return "zarr"
         folder = path.rstrip("/")
+        suffixes = Counter(os.path.splitext(name)[1] for name in os.listdir(path))
+        del suffixes[""]
+        suffix = max(suffixes, key=suffixes.__getitem__, default=".npy")
         raise UnknownFormatError(
             "a directory must be a Zarr array or group (zarr.json, .zarray or .zgroup in it). "
-            f"Use a glob for a directory of files: '{folder}/*.npy', or '{folder}/*/*.jpg' for "
+            f"Use a glob for a directory of files: '{folder}/*{suffix}', or '{folder}/*/*.jpg' for "
             "files in folders of it.",
             path=path,
         )
@@ -194,12 +201,18 @@ def is_folder(path: str) -> bool:
 
 
 def _neighbours(path: str) -> str:
-    """Return a hint for a missing file: names like its own in its folder."""
+    """Return a hint for a missing file: the dataset in a file it means, or names like its own."""
     import difflib
 
+    for file in map(str, Path(named := path.replace("::", "/")).parents):
+        if os.path.isfile(file):
+            key = named[len(file) :].strip("/")
+            return f" `key` names a dataset in a file: ooc.open({file!r}, {key!r})."
     folder, name = os.path.split(os.path.abspath(path))
     try:
-        near = difflib.get_close_matches(name, os.listdir(folder), n=3)
+        names = os.listdir(folder)
     except OSError:
         return ""
+    near = difflib.get_close_matches(name, names, n=3)
+    near = near or [each for each in names if os.path.splitext(each)[0] == name]
     return f" Nearby: {', '.join(near)}." if near else ""

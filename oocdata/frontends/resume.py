@@ -121,6 +121,8 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
         """Whether an iterator has begun to read in this epoch."""
         self._epoch = self._first = self._step = self._saved = 0
         """The epoch, and in it: the step where `fit` began, steps done, and steps saved."""
+        self._is_counted = False
+        """Whether the steps of the dataset were counted, as `fit` does before it sets callbacks."""
         self._stop = False
         self._rates: list[Any] | None = None
         """Learning rates restored before the first step creates the other variables, or None."""
@@ -155,8 +157,13 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
             self.loader, Passes(self._begin), {"steps": str(steps)},
             parallel=parallel, prefetch=prefetch,
         ))  # fmt: skip
+
         # Only `fit` asks: a pass can be longer, by steps that make variables.
-        dataset.cardinality = lambda: tf.constant(steps, tf.int64)
+        def cardinality() -> tf.Tensor:
+            self._is_counted = True
+            return tf.constant(steps, tf.int64)
+
+        dataset.cardinality = cardinality
         return dataset
 
     def stop(self, *_: object) -> None:
@@ -166,7 +173,13 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
         """
         self._stop = True
 
-    def _begin(self, _: int) -> Pass:
+    def _begin(self, end: int) -> Pass:
+        if end and self._is_counted and self.model is None:
+            # Else `fit` would train on epoch 0 again and again, and save nothing.
+            raise ArgumentError(
+                "`callbacks` of `fit` must hold the Resume whose dataset it trains on. Write "
+                "fit(resume.to_tf(), callbacks=[resume]); without it, fit(loader.to_tf())."
+            )
         self._begun = True
         return self._pass
 

@@ -293,6 +293,7 @@ def test_patches_of_transposed_rows_and_of_chosen_windows():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
+        (lambda v: v.patches(7, axes=(0,)), r"got \(7,\) where axes \(0,\) have \(\d,\)\.$"),
         (lambda v: v.patches((7, 3)), r"`size` must fit into an element; got \(7, 3\) .*\)\.$"),
         (lambda v: v.patches((1, 1, 1)), "an element, which has 2; got 3 numbers"),
         (lambda v: v.patches((1, 1, 1), axes=(0, 1, 1)), r"different axes .*`axes`=\(0, 1, 1\)"),
@@ -422,8 +423,12 @@ def test_methods_of_other_libraries_name_the_equivalent():
     for name in ("shuffle", "batch", "repeat", "prefetch"):
         with pytest.raises(AttributeError, match=r"oocdata's own is \.batches"):
             getattr(view, name)
-    for name in ("repeat", "prefetch"):
-        with pytest.raises(AttributeError, match=rf"a Loader has no method `{name}`; "):
+    pairs = ooc.zip(view, view)  # `fit` takes its shape, because np.asarray accepts it
+    for name in ("shape", "skip", "to_keras", "to_tf"):
+        with pytest.raises(AttributeError, match=rf"a Zip has no `{name}`; .*oocdata's own|`fit`"):
+            getattr(pairs, name)
+    for name in ("map", "repeat", "prefetch", "shape", "shuffle"):
+        with pytest.raises(AttributeError, match=rf"a Loader has no `{name}`; "):
             getattr(view.batches(2), name)
     with pytest.raises(AttributeError, match="'Loader' object has no attribute 'nothing'"):
         view.batches(2).nothing  # type: ignore[attr-defined]  # noqa: B018

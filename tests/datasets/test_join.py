@@ -85,7 +85,7 @@ def test_dates_of_views_are_dates():
     for on in ((by_day, by_hour), (by_day, np.asarray(by_hour).view(by_hour.unit))):
         both = ooc.join(x, x, on=on, how="nearest", tolerance=np.timedelta64(2, "h"))
         assert_array_equal(both.take(range(5))[1], [4, 3, 2, 1, 0])
-    with pytest.raises(EmptyError, match="no partner: 2020-01-01, 2020-01-02"):
+    with pytest.raises(EmptyError, match=r"no partner: 2020-01-01, .* second ids are 2020"):
         ooc.join(x, x, on=(by_day, by_hour))
     with pytest.raises(ArgumentError, match=r"datetime64\[D\] and int64"):
         ooc.join(x, x, on=(by_day, np.arange(5)))

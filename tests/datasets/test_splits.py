@@ -441,7 +441,7 @@ def test_other_rows_of_one_array_are_no_reason():
             "at several positions|as many rows each",
         ),
         (lambda v: v.split_at(5, coordinate=range(24), axis=1), "one of the sample axes"),
-        (lambda v: v.split(0.5, 0.5, by=v.batches(4)), "`by` must be whole numbers.*got object"),
+        (lambda v: v.split(0.5, 0.5, by=v.batches(4)), "`by` must be an array.*got Loader"),
     ],
 )
 def test_wrong_splits(call: Any, message: str | None):

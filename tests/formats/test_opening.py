@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -185,9 +186,14 @@ def test_a_missing_file(tmp_path: Path):
     store(tmp_path, "npy")
     with pytest.raises(MissingFileError, match=r"Nearby: a\.npy\. \[file '.*aa\.npy'\]"):
         ooc.open(tmp_path / "aa.npy")
-    for name in ("nowhere/a.npy", "a.npy/u"):
-        with pytest.raises(FileNotFoundError, match=r"^No such file\. \[file"):
-            ooc.open(tmp_path / name)
+    with pytest.raises(MissingFileError, match=r"Nearby: a\.npy\."):
+        ooc.open(tmp_path / "a")
+    with pytest.raises(FileNotFoundError, match=r"^No such file\. \[file"):
+        ooc.open(tmp_path / "nowhere/a.npy")
+    for name in ("a.npy/g/u", "a.npy::g/u", "a.npy::/g/u"):
+        hint = f"`key` names a dataset in a file: ooc.open('{tmp_path}/a.npy', 'g/u')."
+        with pytest.raises(MissingFileError, match=re.escape(hint)):
+            ooc.open(f"{tmp_path}/{name}")
     with pytest.raises(MissingFileError):
         ooc.open(tmp_path / "a.bin", dtype="f4", shape=(-1,))
     with pytest.raises(MissingFileError):
@@ -224,19 +230,25 @@ def test_two_stars_match_folders_of_any_depth(tmp_path: Path):
 def test_a_folder_that_is_not_zarr(tmp_path: Path):
     with pytest.raises(UnknownFormatError, match=rf"must be a Zarr .*glob.*'{tmp_path}/\*\.npy'"):
         ooc.open(tmp_path)
+    for name in ("README", "labels.csv", "1.png", "2.png"):
+        (tmp_path / name).touch()
+    with pytest.raises(UnknownFormatError, match=rf"'{tmp_path}/\*\.png'"):
+        ooc.open(tmp_path)
 
 
 def test_paths_that_are_no_list(tmp_path: Path):
     path, _ = store(tmp_path, "npy")
-    with pytest.raises(UnknownFormatError, match=r"got \w+\. .*of several paths a list"):
+    with pytest.raises(UnknownFormatError, match=r"got \w+\. .*several paths as a list"):
         ooc.open(tmp_path.glob("*.npy"))
     column = pd.Series([str(path)], dtype="string")  # of a table of files and labels
-    with pytest.raises(UnsupportedDtypeError, match="of several paths a list"):
+    with pytest.raises(
+        UnsupportedDtypeError, match=r"\(x, str\) for text; .*several paths as a list"
+    ):
         ooc.open(column)
     assert_array_equal(ooc.open(column.to_list()), ARRAY)
     with (
         open(path, "rb") as file,
-        pytest.raises(UnknownFormatError, match="of an open file its path"),
+        pytest.raises(UnknownFormatError, match="the path of an open file"),
     ):
         ooc.open(file)
 

@@ -459,6 +459,15 @@ class TestContinues:
 
 
 class TestRefuses:
+    def test_fit_without_the_callback(self, tmp_path: Path) -> None:
+        """It would train on epoch 0 in each epoch, and save nothing."""
+        resume = ooc.Resume(tmp_path, loader_of())
+        data = resume.to_tf()
+        next(iter(data))
+        next(iter(data))  # looking at batches is no training
+        with pytest.raises(ArgumentError, match=r"`callbacks` of `fit` must hold the Resume"):
+            model_of().fit(resume.to_tf(), epochs=3, verbose=0, shuffle=False)
+
     @pytest.mark.parametrize(
         ("options", "error", "said"),
         [

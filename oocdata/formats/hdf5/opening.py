@@ -128,7 +128,7 @@ def from_dataset(
     for writing) is read through the object, which must stay open.
     """
     if not isinstance(dataset, h5py.Dataset) or not dataset:
-        raise ArgumentError(f"`dataset` must be an open h5py.Dataset; got {dataset!r}.")
+        raise ArgumentError(f"`target` must be an open h5py.Dataset; got {dataset!r}.")
     path, key = dataset.file.filename, dataset.name
     if _can_be_reopened(dataset):
         with Hdf5Tree(path, missing=missing, external=external) as tree:

@@ -151,7 +151,9 @@ def join_datasets(tree: Hdf5Names, key: Key, axis: int | str) -> Source:
 
 def _inspect(dataset: Any, along: int, number: int) -> _Part | None:
     """Return a dataset as a part; None if it must be opened on its own."""
-    if not isinstance(dataset, h5d.DatasetID) or _is_special(dataset):
+    if not isinstance(dataset, h5d.DatasetID):
+        return None
+    if h5a.get_num_attrs(dataset) and any(h5a.exists(dataset, name) for name in _SPECIAL):
         return None
     shape, offset = dataset.shape, offset_of(dataset)
     if len(shape) <= along:
@@ -191,10 +193,6 @@ def _can_share(first: Source | None, part: _Part, axis: int) -> bool:
 def _with(shape: tuple[int, ...], axis: int, *length: int) -> tuple[int, ...]:
     """Return a shape with another length along an axis, or without the axis."""
     return (*shape[:axis], *length, *shape[axis + 1 :])
-
-
-def _is_special(dataset: Any) -> bool:
-    return bool(h5a.get_num_attrs(dataset)) and any(h5a.exists(dataset, name) for name in _SPECIAL)
 
 
 def _units(dataset: Any) -> tuple[str, ...]:

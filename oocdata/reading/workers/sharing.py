@@ -103,8 +103,8 @@ def _pickled(loader: Loader | Stream) -> list[Any]:
     except Exception as error:  # pickling runs code of the objects, which may raise anything
         names = ", ".join(getattr(each, "__qualname__", type(each).__name__) for each in objects)
         raise ArgumentError(
-            "`workers` must be 0 where something can't be sent to another process; a function or "
-            f"object, of {names}, can't be pickled: {type(error).__name__}: {error}. Make what it "
+            "`workers` must be 0 where something can't be sent to another process; something "
+            f"in {names} can't be pickled: {type(error).__name__}: {error}. Make what a function "
             "needs (an open file, a lock, a model) inside of it; open data by its path."
         ) from error
 
