@@ -109,7 +109,6 @@ registry.functions |= {
     "sparse": "oocdata.datasets.sparse:sparse_rows",
     "windows": "oocdata.datasets.trajectories:windows_of_view",
     "loader": "oocdata.loader:make_loader",
-    "concatenate": "oocdata.datasets.stack:concatenate",
     "each_block": "oocdata.tools.passes:each_block",
     "check_workers": "oocdata.reading.workers.sharing:check_workers",
     "describe": "oocdata.describe:describe",
