@@ -106,7 +106,7 @@ registry.functions |= {
     "enumerate": "oocdata.datasets.zip:enumerated",
     "map": "oocdata.datasets.map:Map",
     "patches": "oocdata.datasets.patches:make_patches",
-    "sparse": "oocdata.datasets.sparse:sparse_rows",
+    "sparse": "oocdata.datasets.sparse:Sparse",
     "windows": "oocdata.datasets.trajectories:windows_of_view",
     "loader": "oocdata.loader:make_loader",
     "each_block": "oocdata.tools.passes:each_block",

@@ -132,10 +132,6 @@ def row_axes(view: View) -> Axes:
     return axes_of(view.element, names=view.names[len(view.axes) :])
 
 
-def _letter(name: str | None) -> str | None:
-    return _LETTERS.get((name or "").lower())
-
-
 def _checked(layout: str, sizes: tuple[int, ...]) -> str:
     letters = layout.upper() if isinstance(layout, str) else ""
     known = len(letters) == len(sizes) and set(letters) <= set(_WORDS)
@@ -150,7 +146,7 @@ def _checked(layout: str, sizes: tuple[int, ...]) -> str:
 def _guess(sizes: tuple[int, ...], names: tuple[str | None, ...]) -> tuple[str, str]:
     """Return letters by the names that are known, and by lengths for the other axes."""
     guessed = _by_lengths(sizes)
-    known = [letter if (letter := _letter(name)) in _WORDS else None for name in names]
+    known = [_LETTERS.get((name or "").lower()) for name in names]
     named = [letter for letter in known if letter]
     if not named or len(set(named)) < len(named):
         return guessed, BY_LENGTHS

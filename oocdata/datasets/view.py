@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from oocdata import registry
 from oocdata.datasets.array_rows import ArrayRows
-from oocdata.datasets.dataset import Dataset
+from oocdata.datasets.dataset import Dataset, fields_of
 from oocdata.datasets.parts import Parts
 from oocdata.datasets.spec import as_dtype
 from oocdata.engines.blocked import blocked
@@ -399,7 +399,7 @@ class View(ArrayRows):
     # Other datasets -------------------------------------------------------------------------------
 
     def _as_sparse(self) -> Dataset | None:
-        return registry.call("sparse", self) if is_sparse(self.source) else None
+        return registry.call("sparse", **fields_of(self)) if is_sparse(self.source) else None
 
     def parse(
         self,

@@ -31,7 +31,8 @@ def check_same_shape(
     groups: dict[tuple[Any, ...], list[int]] = {}
     for number, (shape, dtype, _, _) in enumerate(parts):
         kind = dtype.kind if dtype.kind in "SU" else dtype  # text is as long as the longest
-        groups.setdefault((_other_lengths(shape, axis), kind), []).append(number)
+        others = shape[:axis] + shape[axis + 1 :] if axis < len(shape) else (len(shape),)
+        groups.setdefault((others, kind), []).append(number)
     if len(groups) < 2:
         return
     counted = []
@@ -160,10 +161,6 @@ def different_columns(arrays: Iterable[Storage]) -> str:
                 "np.asarray(ooc.open(path, 'var/_index'))."
             )
     return ""
-
-
-def _other_lengths(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
-    return shape[:axis] + shape[axis + 1 :] if axis < len(shape) else (len(shape),)
 
 
 def joined_changes(
