@@ -146,8 +146,7 @@ def _checked(layout: str, sizes: tuple[int, ...]) -> str:
 def _guess(sizes: tuple[int, ...], names: tuple[str | None, ...]) -> tuple[str, str]:
     """Return letters by the names that are known, and by lengths for the other axes."""
     guessed = _by_lengths(sizes)
-    found = [_LETTERS.get((name or "").lower()) for name in names]
-    known = [letter if letter in _WORDS else None for letter in found]
+    known = [_LETTERS.get((name or "").lower()) for name in names]
     named = [letter for letter in known if letter]
     if not named or len(set(named)) < len(named):
         return guessed, BY_LENGTHS

@@ -223,7 +223,8 @@ class Bounded(MultiArrayView):
 
     def __post_init__(self) -> None:
         whole = View.of(self.source)
-        if (self.cuts[1:], self.order) != (whole.cuts[1:], whole.order):
+        is_whole = (self.cuts[1:], self.order) == (whole.cuts[1:], whole.order)
+        if not (is_whole and hasattr(self.source, "value")):  # else of chosen positions
             raise ArgumentError(
                 f"rows padded to several lengths, {self.bounds}, must be whole, with their axes in "
                 "order. Pad them to one length, or select and transpose in the model."

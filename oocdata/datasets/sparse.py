@@ -10,11 +10,9 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from oocdata.box import Ints
-from oocdata.datasets.dataset import fields_of
 from oocdata.datasets.multi_array import MultiArrayBatch, MultiArrayView, aligned_length, allocate
 from oocdata.datasets.request import Request
 from oocdata.datasets.spec import ArraySpec
-from oocdata.datasets.view import View
 from oocdata.engines.columns import join_entries, matrices_of, read_entries
 from oocdata.errors import ArgumentError
 from oocdata.threads import cached_property
@@ -122,8 +120,3 @@ class Sparse(MultiArrayView):
     def _longest(self) -> int:
         """Upper bound of the stored values in a row; reads the row pointers."""
         return min(max(one.longest for one in matrices_of(self.source)), self.element[0])
-
-
-def sparse_rows(view: View) -> Sparse:
-    """Return the view of a sparse matrix with sparse batches; see `Dataset.sparse`."""
-    return Sparse(**fields_of(view))

@@ -42,8 +42,8 @@ def windows(
 ) -> Windows:
     """Return windows of several arrays over the same rows as elements.
 
-    There is one element for each anchor: a row from which the offsets of all arrays are inside the
-    episode.
+    There is one element for each anchor: a position from which the offsets of all arrays are inside
+    the episode. (If all are, e.g., positive, the first anchors lie before the first row.)
 
     Parameters
     ----------

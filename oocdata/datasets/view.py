@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from oocdata import registry
 from oocdata.datasets.array_rows import ArrayRows
-from oocdata.datasets.dataset import Dataset
+from oocdata.datasets.dataset import Dataset, fields_of
 from oocdata.datasets.parts import Parts
 from oocdata.datasets.spec import as_dtype
 from oocdata.engines.blocked import blocked
@@ -286,35 +286,24 @@ class View(ArrayRows):
         return self._select(as_range(np.flatnonzero(selected[self.parts.numbers])))
 
     def _cut(self, cuts: Sequence[Any]) -> View:
-        lists = [place for place, part in enumerate(cuts) if _is_list(part)]
-        if lists and not is_sparse(self.source):
-            return self._cut_by_list(list(cuts), lists[0])
         source, new_cuts = self.source, list(self.cuts)
         for axis, part in zip(self.order, cuts, strict=True):
             places = self.places_along(axis)
-            if _is_list(part):
-                columns = take(places, as_positions(part, len(places)))
-                source, new_cuts[axis] = select_columns(source, columns), range(len(columns))
-            else:
+            if not _is_list(part):
                 new_cuts[axis] = cut(places, part)
+                continue
+            chosen = take(places, as_positions(part, len(places)))
+            if is_sparse(source):
+                source = select_columns(source, chosen)
+            elif len(chosen):
+                from oocdata.engines.axis_views import take_places  # not for `import oocdata`
+
+                source = take_places(source, axis, chosen)
+            else:
+                raise ArgumentError("an array that indexes an element axis must not be empty.")
+            new_cuts[axis] = range(len(chosen))
         order = tuple(axis for axis in self.order if isinstance(new_cuts[axis], range))
         return replace(self, source=source, cuts=tuple(new_cuts), order=order)
-
-    def _cut_by_list(self, cuts: list[Any], place: int) -> View:
-        """Select positions of one element axis by an array: runs of positions, concatenated."""
-        part, cuts[place] = cuts[place], slice(None)
-        axis = sum(isinstance(before, slice) for before in cuts[:place])
-        view = self._cut(cuts)
-        chosen = as_positions(part, view.element[axis])
-        if not len(chosen):
-            raise ArgumentError("an array that indexes an element axis must not be empty.")
-        runs = np.split(chosen, np.flatnonzero(np.diff(chosen) != 1) + 1)
-        whole = [slice(None)] * len(view.element)
-        parts = [
-            view._cut([*whole[:axis], slice(int(run[0]), int(run[-1]) + 1), *whole[axis + 1 :]])
-            for run in runs
-        ]
-        return parts[0] if len(parts) == 1 else registry.call("concatenate", parts, axis)
 
     def _field(self, name: str) -> View:
         """Return one field of structured rows; the field's own axes come last in an element."""
@@ -411,7 +400,7 @@ class View(ArrayRows):
     # Other datasets -------------------------------------------------------------------------------
 
     def _as_sparse(self) -> Dataset | None:
-        return registry.call("sparse", self) if is_sparse(self.source) else None
+        return registry.call("sparse", **fields_of(self)) if is_sparse(self.source) else None
 
     def parse(
         self,

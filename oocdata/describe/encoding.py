@@ -20,6 +20,7 @@ from oocdata.box import Ints
 from oocdata.datasets.dataset import Described, fields_of
 from oocdata.datasets.labels import FolderLabels
 from oocdata.describe.content import content
+from oocdata.engines.axis_views import Taken
 from oocdata.engines.columns import Columns
 from oocdata.engines.dtypes import check_dtype, dtype_text
 from oocdata.engines.memory_array import Numbers
@@ -33,7 +34,8 @@ from oocdata.formats.paths import is_url
 
 MADE_OF_PARTS = (
     Columns | FolderLabels | Numbers | PaddedRows | PaddingMask | RaggedRows | RowLengths | RowMask
-)
+    | Taken
+)  # fmt: skip
 """Sources that are described by their fields; the others by how they are opened."""
 
 _OPEN = "Open it by its path or URL; save it to a file if it has none."

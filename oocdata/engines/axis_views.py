@@ -7,7 +7,9 @@ transposed view of the caller's memory.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,6 +22,10 @@ from oocdata.index import Selection, take
 from oocdata.threads import cached_property
 
 _SCRATCH_BYTES = 1 << 20
+
+_GAP_BYTES = 4096
+"""Positions of an index array are read together, with those between them, if they are at most so
+far apart in C order: 1,000 of 5,000 columns take 1 / 100 of the time of reads one by one."""
 
 AxisMap: TypeAlias = tuple[int, Selection] | tuple[None, int]
 """Mapping of one axis of storage: the axis of the view, and the stored position for each position
@@ -89,6 +95,16 @@ class AxisView(WithStorage):
         if out.size == 0:
             return
         indexed = self._indexed_axis(extent)
+        if indexed is not None and _are_alike(origins[:, indexed]):
+            for view, begins, cut, within, places in self._neighbours(indexed, origins, extent):
+                across: Any = (slice(None),) * indexed
+                start, stop = int(places[0]), int(places[-1]) + 1
+                if np.array_equal(places - start, within) and len(within) == stop - start:
+                    view.read(begins, cut, out[(slice(None), *across, slice(start, stop))])
+                    continue
+                for batch, boxes in read_through(view, begins, cut, self.dtype, _SCRATCH_BYTES):
+                    out[(batch, *across, places)] = boxes.take(within, indexed + 1)
+            return
         if indexed is not None:  # read one position at a time
             for number in range(extent.lengths[indexed]):
                 begins, cut, region = slice_boxes(origins, extent, indexed, number, number + 1)
@@ -114,6 +130,9 @@ class AxisView(WithStorage):
     def read_boxes(self, origins: Ints, extent: Extent) -> list[Boxes]:
         """Return the boxes of the source that are read, without duplicates."""
         indexed = self._indexed_axis(extent)
+        if indexed is not None and len(origins) and _are_alike(origins[:, indexed]):
+            parts = self._neighbours(indexed, origins, extent)
+            return [box for view, begins, cut, *_ in parts for box in view.read_boxes(begins, cut)]
         if indexed is not None:
             return self.read_boxes(*split_into_points(origins, extent, indexed))
         stored_origins, stored_extent = self._stored(origins, extent)
@@ -125,6 +144,32 @@ class AxisView(WithStorage):
             if axis is not None and extent.lengths[axis] > 1 and isinstance(places, np.ndarray):
                 return axis
         return None
+
+    def _neighbours(
+        self, axis: int, origins: Ints, extent: Extent
+    ) -> Iterator[tuple[AxisView, Ints, Extent, Ints, Ints]]:
+        """Cut boxes that begin alike along an indexed axis into runs that are read at once.
+
+        Yields a view of all positions of a run, the boxes in it, and the places of the chosen
+        positions in these boxes and in the whole boxes.
+        """
+        at = [mapped for mapped, _ in self.axis_maps].index(axis)
+        table: Any = self.axis_maps[at][1]
+        begin, itemsize = int(origins[0, axis]), self.dtype.itemsize
+        numbers = table[begin : begin + extent.spans[axis] : extent.strides[axis]]
+        order = numbers.argsort(kind="stable")
+        ordered = numbers[order]
+        most = max(1, _SCRATCH_BYTES // (extent.size // len(numbers) * itemsize))
+        steps, nbytes = np.diff(ordered), prod(self.source.shape[at + 1 :]) * itemsize
+        far = (steps * nbytes > _GAP_BYTES) | (np.diff(ordered // most) > 0)
+        begins = origins.copy()
+        begins[:, axis] = 0
+        for places in np.split(order, np.flatnonzero((steps > 1) & far) + 1):
+            low, stop = int(numbers[places[0]]), int(numbers[places[-1]]) + 1
+            maps, shape = list(self.axis_maps), list(self.shape)
+            maps[at], shape[axis] = (axis, range(low, stop)), stop - low
+            view = replace(self, axis_maps=tuple(maps), shape=tuple(shape))
+            yield view, begins, extent.with_axis(axis, stop - low), numbers[places] - low, places
 
     def _stored(self, origins: Ints, extent: Extent) -> tuple[Ints, Extent]:
         """Return boxes as boxes of the source."""
@@ -159,3 +204,24 @@ class AxisView(WithStorage):
             index.append(None if axis is None else slice(None, None, -1 if backwards else None))
         order = (0, *[axis + 1 for axis in (*axes, *others)])
         return order, (*index, *[0] * len(others))
+
+
+@dataclass(frozen=True, eq=False)
+class Taken(AxisView):
+    """A view of chosen positions along an axis of the elements, with the rows of the source."""
+
+    @property
+    def row_source(self) -> Source:
+        return self.source
+
+
+def take_places(source: Source, axis: int, places: Ints) -> Taken:
+    """Return a source with chosen positions along an axis, in any order, with repeats."""
+    maps: list[AxisMap] = [(at, range(length)) for at, length in enumerate(source.shape)]
+    maps[axis] = axis, places
+    shape = (*source.shape[:axis], len(places), *source.shape[axis + 1 :])
+    return Taken(source, tuple(maps), shape, source.dtype)
+
+
+def _are_alike(begins: Ints) -> bool:
+    return bool((begins == begins[0]).all())

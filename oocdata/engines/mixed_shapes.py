@@ -171,6 +171,10 @@ def _mask(source: Source) -> Source:
         return source.with_parts([_mask(part) for part in source.parts])
     if isinstance(source, PaddedArray):
         return PaddedArray(_mask(source.source), source.shape, False)
+    if hasattr(source, "axis_maps"):  # of an `AxisView`, which `import oocdata` does not need
+        view: Any = source
+        mask: Source = replace(view, source=_mask(view.source), dtype=np.dtype(np.bool_))
+        return mask
     if hasattr(source, "views") or isinstance(source, PaddedRows):
         raise ArgumentError(
             "`mask` must be taken from an array as it was opened. Take it from the view that this "

@@ -22,7 +22,7 @@ import oocdata as ooc
 from oocdata.datasets.stack import Stacked
 from oocdata.datasets.view import View
 from oocdata.describe import as_json, fingerprint, from_json
-from oocdata.engines.axis_views import AxisView
+from oocdata.engines.axis_views import AxisView, take_places
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.source import Source
@@ -52,6 +52,15 @@ def test_positions_from_a_table() -> None:
     lines = [(0, table), *((axis, range(n)) for axis, n in enumerate(array.shape) if axis)]
     placed = AxisView(MemoryArray(stored), (*lines, (None, 1)), array.shape, array.dtype)
     check_boxes(placed, array)
+
+
+@pytest.mark.parametrize("gap", [0, 60, 1000])
+def test_positions_from_a_table_along_an_element(gap: int, monkeypatch: Any) -> None:
+    """Read chosen positions, some of them twice, with those between them or without."""
+    monkeypatch.setattr("oocdata.engines.axis_views._GAP_BYTES", gap)
+    stored = sample_array((23, 9, 5))
+    table = np.array([7, 0, 2, 2, 3, 8, 0])
+    check_boxes(take_places(MemoryArray(stored), 1, table), stored[:, table])
 
 
 class TestStacked(SourceConformance):

@@ -17,6 +17,8 @@ from recording import RecordingSource
 import oocdata as ooc
 from oocdata.blocks import ADDRESSABLE
 from oocdata.datasets.dataset import Draw
+from oocdata.datasets.view import View
+from oocdata.describe import as_json, fingerprint, from_json
 from oocdata.errors import ArgumentError, EmptyError, PositionError, UnsupportedDtypeError
 from oocdata.testing import sample_array
 
@@ -358,6 +360,44 @@ def test_element_axes_are_indexed_by_arrays(tmp_path: Path, kind: str):
         assert_array_equal(np.asarray(view), expected)
         _, y = view.windows(1, 1).take([0, 1])
         assert_array_equal(y, expected[1:3, None])
+
+
+@pytest.mark.parametrize("chunks", [None, (4, 16)])
+def test_many_chosen_columns_are_read_and_split_as_one(chunks: tuple[int, int] | None) -> None:
+    """Choose 300 of 1,000 columns: apart, each was an array of its own to read and to compare."""
+    array = sample_array((40, 1000))
+    source = RecordingSource(array, chunks)
+    columns = np.random.default_rng(0).permutation(1000)[:300]
+    view = View.of(source)[:, columns]
+    assert_array_equal(view.take([7, 3]), array[[7, 3]][:, columns])
+    assert len(source.reads) == 1
+    assert len(view.boxes(np.arange(2))) == len(view.sources()) == 1
+    first, second = view.split(0.5, 0.5)
+    assert_array_equal(np.asarray(second[:, ::-2]), array[20:, columns[::-2]])
+    assert len(first._stored_rows()) == 1
+    pairs = ooc.zip(view, View.of(source)[::-1])
+    with pytest.raises(ArgumentError, match="share no row"):
+        pairs.split(0.5, 0.5, stratify=np.arange(40) % 2)
+
+
+def test_chosen_columns_far_apart_are_read_alone() -> None:
+    source = RecordingSource(sample_array((5, 20_000)))
+    view = View.of(source)[:, [19_000, 3, 2, 9_000]]
+    assert_array_equal(view.take([1, 4]), source.array[[1, 4]][:, [19_000, 3, 2, 9_000]])
+    assert sorted(extent.lengths[1] for extent in source.extents) == [1, 1, 2]
+
+
+def test_views_of_chosen_columns_are_described(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", sample_array((6, 9, 4)))
+    loader = ooc.open(tmp_path / "a.npy")[:, [8, 0, 0, 3]].windows(2).batches(2)
+    again = from_json(as_json(loader))
+    assert_array_equal(again.batch(1), loader.batch(1))
+    assert fingerprint(again) == fingerprint(loader)
+
+
+def test_the_mask_of_chosen_columns_of_padded_rows() -> None:
+    view = ooc.open([np.ones((2, 1)), np.ones((1, 4))], pad=0)[:, [3, 0, 1]]
+    assert np.asarray(view.mask()).tolist() == [[0, 1, 0], [0, 1, 0], [1, 1, 1]]
 
 
 @pytest.mark.parametrize(
