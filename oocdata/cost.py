@@ -202,14 +202,15 @@ def fetching(loader: Loader) -> Fetching | None:
 
     dataset, pass_ = loader.dataset, loader.pass_from(0)
     is_cold, count = link().is_cold(), 0
-    first = cost_of(stored_reads(loader.requests(pass_.run(0))), cold=is_cold)
-    trips = max(-(-first.requests // REQUESTS), -(-first.nbytes // scratch_share()))
     in_folder = not dataset.is_refetched  # what memory evicts stays there
     # Each worker process fetches its own bytes, unless the processes share a cache folder.
     readers = 1 if in_folder else max(1, loader.workers)
     budget = inf if in_folder else cache_share() // readers
     cached = {} if loader.workers else cache.listed()
     planned = [PlannedCache(budget, cached) for _ in range(readers)]
+    with PlannedCache(inf, cached).used():
+        first = cost_of(stored_reads(loader.requests(pass_.run(0))), cold=is_cold)
+    trips = max(-(-first.requests // REQUESTS), -(-first.nbytes // scratch_share()))
     chunks, others, elements = list[Cost](), list[Cost](), list[int]()
     uncached = list[Fetch]()
     sent = link().traffic.requests

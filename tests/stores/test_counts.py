@@ -597,8 +597,10 @@ def test_what_workers_fetch_is_said_before(server: RangeServer, kind: str, shuff
     """Each worker fetches the chunks that it needs, so most shuffled chunks come twice."""
     name, key = KINDS.get(kind, ("small.npy", None))
     view = ooc.open(f"{server.url}/{name}", key)
+    np.asarray(view)  # workers don't share this process's memory
     loader = view.batches(16, shuffle=shuffle, workers=2)
     said = loader.explain().fetching.epoch
+    assert loader.explain().fetching.first.requests
     server.reset()
     list(loader.epoch(0))
     if kind == "zarr":  # compressed by how much?
