@@ -21,7 +21,7 @@ from oocdata.engines.cache import MANY_TIMES, cache
 from oocdata.engines.columns import is_sparse
 from oocdata.engines.gather.grid import covered_chunks
 from oocdata.engines.planned import PlannedCache
-from oocdata.engines.prefetch import Cost, cost_of
+from oocdata.engines.prefetch import Cost, Fetch, cost_of
 from oocdata.engines.source import Boxes, Source, Storage, stored_boxes
 from oocdata.memory import cache_share, scratch_share
 from oocdata.order.order import Sequential
@@ -202,15 +202,17 @@ def fetching(loader: Loader) -> Fetching | None:
 
     dataset, pass_ = loader.dataset, loader.pass_from(0)
     is_cold, count = link().is_cold(), 0
-    first = cost_of(stored_reads(loader.requests(pass_.run(0))), cold=is_cold)
-    trips = max(-(-first.requests // REQUESTS), -(-first.nbytes // scratch_share()))
     in_folder = not dataset.is_refetched  # what memory evicts stays there
     # Each worker process fetches its own bytes, unless the processes share a cache folder.
     readers = 1 if in_folder else max(1, loader.workers)
     budget = inf if in_folder else cache_share() // readers
     cached = {} if loader.workers else cache.listed()
     planned = [PlannedCache(budget, cached) for _ in range(readers)]
+    with PlannedCache(inf, cached).used():
+        first = cost_of(stored_reads(loader.requests(pass_.run(0))), cold=is_cold)
+    trips = max(-(-first.requests // REQUESTS), -(-first.nbytes // scratch_share()))
     chunks, others, elements = list[Cost](), list[Cost](), list[int]()
+    uncached = list[Fetch]()
     sent = link().traffic.requests
     # Planning a read takes eight times as long as finding its chunks. The first runs are short.
     for number in range(len(pass_)):
@@ -221,7 +223,8 @@ def fetching(loader: Loader) -> Fetching | None:
             reads = stored_reads(loader.requests(run))
         cold = is_cold and count < REQUESTS
         chunks.append(cost_of([one for one in reads if one.cached], cold=cold))
-        others.append(cost_of([one for one in reads if not one.cached], cold=cold))
+        uncached += (rows := [one for one in reads if not one.cached])
+        others.append(cost_of(rows, cold=cold))
         count += chunks[-1].requests + others[-1].requests
         elements.append(_elements(loader, run))
         if link().traffic.requests - sent > _MOST_INDICES:
@@ -230,8 +233,10 @@ def fetching(loader: Loader) -> Fetching | None:
     decoded = sum(cached_bytes(source, source.storage()) for source in dataset.sources())
     # If all chunks fit, each reader loads each once: by bytes, that many times those loaded so far.
     most = max(1, readers * decoded / max(1, loaded)) if decoded <= budget else inf
-    used, addressed = _used(dataset)
-    rows = addressed * loader.steps.length / max(1, sum(cost.nbytes for cost in others))
+    most_rows, (used, addressed) = inf, _used(dataset)
+    if in_folder:  # rows are fetched once, in whole pages
+        once = max(addressed * loader.steps.length, cost_of(uncached).nbytes)
+        most_rows = once / max(1, sum(cost.nbytes for cost in others))
     times, lanes = 0.0, loader.order.lanes
     window = loader.order.elements_mixed(len(dataset))
     if lanes is not None and window * used <= budget:
@@ -244,10 +249,12 @@ def fetching(loader: Loader) -> Fetching | None:
         times = max(1.0, loader.steps.length / (float(begun) * window))
     parts = (
         _extended(chunks, elements, rest, most, times),
-        _extended(others, elements, rest, rows if in_folder else inf),
+        _extended(others, elements, rest, most_rows),
     )
     requests, nbytes, exact = zip(*parts, strict=True)
-    is_exact = not rest and all(exact) and not (in_folder or loaded)
+    # Over a cold link ranges are cut as answers come; what does not fit is fetched again.
+    fits = all(4 * cost.nbytes <= scratch_share() for cost in others)
+    is_exact = not (rest or in_folder or loaded or is_cold) and fits and all(exact)
     return Fetching(first, trips, Cost(sum(requests), sum(nbytes), is_exact))
 
 

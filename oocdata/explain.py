@@ -169,7 +169,7 @@ def _fetching_words(fetching: Fetching) -> str:
     """Describe the requests to stores in words."""
     first, epoch = fetching.first, fetching.epoch
     if not first.requests:
-        return f"nothing for the first batch, which is in memory; {_cost_words(epoch)} in an epoch"
+        return f"nothing for the first batch, which is cached; {_cost_words(epoch)} in an epoch"
     trips = "1 round trip" if fetching.trips == 1 else f"{fetching.trips} round trips"
     return f"{_cost_words(first)} in {trips} for the first batch; {_cost_words(epoch)} in an epoch"
 

@@ -90,6 +90,7 @@ def format_of(path: str) -> Format:
 def _format_at(url: str) -> Format:
     """Return the format of the object at a URL, or of the Zarr hierarchy below it."""
     # Not for `import oocdata`.
+    from oocdata.formats.zarr.hierarchy import metadata_names
     from oocdata.stores.address import Address
     from oocdata.stores.answers import Answer
     from oocdata.stores.files import StoredFile
@@ -100,7 +101,7 @@ def _format_at(url: str) -> Format:
     is_file = was_requested((StoredFile, address))  # as one of several
     beginning = StoredFile.request_at(name)  # together with the objects below it
     if not is_file or beginning.exception() is not None:
-        below = fetch_small([address / one for one in _ZARR_METADATA])
+        below = fetch_small([address / one for one in metadata_names("")])
         # Some servers answer any request with a page. The object itself is not waited for: a server
         # may redirect, a round trip more.
         answers = [bytes(one.data) for one in below if isinstance(one, Answer)]

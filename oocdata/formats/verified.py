@@ -17,6 +17,7 @@ from oocdata.engines.wrapped import Wrapped
 from oocdata.errors import ArgumentError, ChecksumError, ManifestError, error_location
 from oocdata.formats.manifest import Manifest, checksums_of, manifest_path
 from oocdata.formats.paths import is_url
+from oocdata.index import as_path
 
 _SCRATCH_BYTES = 1 << 20
 
@@ -134,11 +135,7 @@ def manifest_of(verify: object, path: str | None, name: str = "verify") -> str |
     if verify is None or verify is False:
         return None
     if isinstance(verify, str | os.PathLike):
-        if is_url(os.fspath(verify)):
-            raise ArgumentError(
-                f"`{name}` must be the path of a manifest on a disk; got {os.fspath(verify)!r}."
-            )
-        return os.path.expanduser(os.fspath(verify))
+        return as_path(name, verify)
     if verify is not True:
         raise ArgumentError(f"`{name}` must be True or the path of a manifest; got {verify!r}.")
     if path is None or is_url(path):

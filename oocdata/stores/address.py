@@ -169,12 +169,12 @@ def list_names(address: Address) -> Iterator[tuple[str, bool]]:
             path=address.url,
         )
     prefix = f"{address.name}/" if address.name else ""
-    if isinstance(address.store, FsspecClient):
-        yield from address.store.list(address.name)
-        return
     try:
+        if isinstance(address.store, FsspecClient):
+            yield from address.store.list(address.name)
+            return
         listed = obstore().list_with_delimiter(address.store, prefix or None)
-    except Exception as error:  # obstore's errors have no common class but Exception
+    except Exception as error:  # the errors of clients have no other common class
         raise to_source_error(error, address.url) from None
     for folder in listed["common_prefixes"]:
         yield folder.rstrip("/").removeprefix(prefix), True

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SECONDS_A_USE = 60.0
 """Least seconds between two updates of a file's time of last use."""
 
-_TRAILER = struct.Struct("<IQ")
+_LENGTH, _CHECKSUM = struct.Struct("<I"), struct.Struct("<Q")
 """The end of a file: the length of the metadata before it, and the checksum of all before that."""
 
 
@@ -44,26 +44,27 @@ class Blob:
             file.read_into(data, 0)
             if abs(time.time() - os.fstat(file.number).st_mtime) > SECONDS_A_USE:
                 os.utime(file.number)  # files used longest ago are deleted first
-            length, checksum = _TRAILER.unpack(data[-_TRAILER.size :])
+            content = data[: -_CHECKSUM.size]
+            (length,) = _LENGTH.unpack(content[-_LENGTH.size :])
         except (OSError, SourceError, UnfinishedError, struct.error):
             return None
-        content = data[: -_TRAILER.size]
-        if _checksum(content) != checksum:
+        if _CHECKSUM.pack(_checksum(content)) != data[len(content) :]:
             return None
-        self.about = json.loads(bytes(content[len(content) - length :]))
-        return content[: len(content) - length]
+        stop = len(content) - _LENGTH.size
+        self.about = json.loads(bytes(content[stop - length : stop]))
+        return content[: stop - length]
 
     def write(self, data: bytes) -> bool:
         """Write bytes, as `Entry.write` does; return whether they were written."""
         about = json.dumps(self.about).encode()
-        content = data + about
+        content = data + about + _LENGTH.pack(len(about))
         try:
             if self._folder.make_room(len(content)):
                 with suppress(FileExistsError):
                     os.mkdir(os.path.dirname(self.path))
                 with atomic_file(self.path, sync=False) as file:
                     file.write(content)
-                    file.write(_TRAILER.pack(len(about), _checksum(content)))
+                    file.write(_CHECKSUM.pack(_checksum(content)))
                 return True
         except OSError as error:
             self._folder.stop(error)

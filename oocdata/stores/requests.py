@@ -75,7 +75,8 @@ class SharedRequests(ABC):
         is_cached = np.array([one.cached or self._shares_all for one in wanted])[runs.runs]
         cached, uncached = runs.take(is_cached), runs.take(~is_cached)
         if plan is None:  # one chunk may be wanted twice, and is read once
-            cached = _unique(cached)
+            each = np.stack((cached.offsets, cached.counts))
+            cached = cached.take(np.unique(each, axis=1, return_index=True)[1])
         with ExitStack() as stack:
             with self.lock:  # of two threads that need a range, only one requests it
                 # Ranges stay listed after they were read until no thread looks: see `Prefetcher`.
@@ -129,9 +130,3 @@ def runs_of(wanted: Sequence[Fetch]) -> Pieces:
     offsets, counts = map(np.concatenate, zip(*(one.ranges for one in wanted), strict=True))
     numbers = np.repeat(np.arange(len(wanted)), [len(one.ranges[0]) for one in wanted])
     return Pieces(numbers, offsets, offsets, counts)
-
-
-def _unique(runs: Pieces) -> Pieces:
-    """Return runs without duplicates."""
-    each = np.stack((runs.offsets, runs.counts))
-    return runs.take(np.unique(each, axis=1, return_index=True)[1])

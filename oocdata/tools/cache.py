@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from oocdata.advice.reading import size
 from oocdata.errors import ArgumentError, MissingFileError
+from oocdata.index import as_path
 from oocdata.stores.folder import OBJECTS, CacheFolder
 from oocdata.tools.report import Report, fields_text
 from oocdata.writers.cache import WrittenCache, written_caches
@@ -39,22 +40,18 @@ class Cache(Report):
         return fields_text(fields)
 
 
-def cache(
-    folder: str | os.PathLike[str] | None = None,
-    *,
-    clear: bool = False,
-) -> Cache:
+def cache(folder: str | os.PathLike[str] | None = None, *, clear: bool = False) -> Cache:
     """Show what a cache folder holds, or clear it.
 
     The default folder is that of the environment variable ``OOCDATA_CACHE``. A folder that is no
     cache is an `ArgumentError`.
     """
-    path = os.fspath(folder) if folder is not None else os.environ.get(_ENVIRONMENT)
-    if not path:
+    folder = os.environ.get(_ENVIRONMENT) if folder is None else folder
+    if not folder:
         raise ArgumentError(
             f"`folder` must be given, or set by the environment variable {_ENVIRONMENT}."
         )
-    path = os.path.abspath(os.path.expanduser(path))
+    path = os.path.abspath(as_path("folder", folder))
     if not os.path.isdir(path):
         raise MissingFileError("No such folder.", path=path)
     objects = CacheFolder.at(path) if os.path.isdir(os.path.join(path, OBJECTS)) else None

@@ -34,7 +34,7 @@ from oocdata.engines.dtypes import is_small_float
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.source import Source, Storage
 from oocdata.errors import ArgumentError, SourceError
-from oocdata.formats.npy import open_npy
+from oocdata.formats.opening import open_source
 from oocdata.index import as_path
 from oocdata.memory import cache_share
 from oocdata.writers.disk import PARTIAL, Lock, write_errors, write_json
@@ -116,7 +116,7 @@ def _shape(leaf: ArraySpec) -> tuple[int, ...]:
 
 def _open_array(folder: str, number: int, leaf: ArraySpec, count: int) -> Source:
     path = os.path.join(folder, _FILE.format(number))
-    source = open_npy(path, dtype=leaf.dtype if is_small_float(leaf.dtype) else None)
+    source = open_source(path, dtype=leaf.dtype if is_small_float(leaf.dtype) else None)
     written = (count, *_shape(leaf))
     if (source.shape, source.dtype) != (written, leaf.dtype):
         raise SourceError(

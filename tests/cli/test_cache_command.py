@@ -100,6 +100,7 @@ def test_a_dataset_being_written_is_not_deleted(folder: Path) -> None:
         ([], 2, "FOLDER must be given, or set by the environment variable"),
         (["nowhere"], 1, "No such folder."),
         (["."], 2, "is none."),
+        (["s3://user:secret@bucket/kept"], 2, "got a URL, s3://…."),
     ],
 )
 def test_wrong_calls(folder: Path, arguments: list[str], code: int, text: str) -> None:

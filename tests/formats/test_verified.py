@@ -459,6 +459,9 @@ def test_no_manifest_or_none(tmp_path: Path) -> None:
         ooc.open(tmp_path / "a.npy", verify=tmp_path / "other.npz")
     with pytest.raises(ArgumentError, match="path of a manifest"):
         ooc.open(tmp_path / "a.npy", verify=3)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match=r"got a URL, https://…\.") as raised:
+        ooc.open(tmp_path / "a.npy", verify="https://user:secret@host/a.manifest")
+    assert "secret" not in str(raised.value)
     assert not isinstance(open_source(str(tmp_path / "a.npy"), verify=False), Verified)
 
 

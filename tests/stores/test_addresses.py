@@ -209,6 +209,8 @@ def test_paths_of_a_file_system(kind: str, tmp_path: Path, monkeypatch: pytest.M
     files.put(str(tmp_path / "a.zarr"), f"{root}/a.zarr", recursive=True)
     check(ooc.open(f"{root}/a.zarr", store=files))
     assert len(ooc.open(f"{root}/*/a.npy", store=files)) == len(ROWS)
+    with pytest.raises(MissingFileError, match="gone"):
+        ooc.open(f"{root}/gone/*.npy", store=files)
     if kind == "file":
         check(ooc.open("b/a.npy", store=files))
 

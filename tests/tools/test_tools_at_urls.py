@@ -152,7 +152,7 @@ def test_manifests_lie_on_disks(folder: Path, server: RangeServer, tmp_path: Pat
     for name in ("manifest", "write_manifest"):
         with pytest.raises(ArgumentError, match="path of a manifest for a URL; got True"):
             ooc.check(url, **{name: True})
-    with pytest.raises(ArgumentError, match="on a disk"):
+    with pytest.raises(ArgumentError, match="`manifest` must be a path on this machine"):
         ooc.check(url, manifest=f"{url}.manifest")
     rows = ooc.open(url, "gz", verify=manifest)
     np.testing.assert_array_equal(rows[3:7], ROWS[3:7])

@@ -22,7 +22,7 @@ from numpy.testing import assert_array_equal
 
 import oocdata as ooc
 from oocdata.describe import fingerprint, from_json
-from oocdata.errors import ArgumentError, SourceError
+from oocdata.errors import ArgumentError, MissingFileError, SourceError
 from oocdata.memory import DEFAULT_MEMORY, set_memory
 from oocdata.writers import cache as cache_module
 from oocdata.writers import disk as lock_module
@@ -622,6 +622,9 @@ def test_damaged(frames: ooc.View, tmp_path: Path) -> None:
     (place,) = (tmp_path / "cache").iterdir()
     os.truncate(place / "0.npy", 300)
     with pytest.raises(SourceError, match="must hold"):
+        frames.map(np.negative).cache(tmp_path / "cache")
+    (place / "0.npy").unlink()
+    with pytest.raises(MissingFileError, match=r"0\.npy"):
         frames.map(np.negative).cache(tmp_path / "cache")
 
 

@@ -62,7 +62,7 @@ class Plan(Report):
         key = f", dataset {stored.key}" if stored.key else ""
         codec = f", {stored.codec}" if stored.codec != "none" else ""
         to_key = f", dataset {self.target.key}" if self.target.key else ""
-        most = "at most " if self.target.codec != NONE else ""
+        before = "" if self.target.codec == NONE else " before compression"
         where = "disk" if self.placement.on_disk else "store"
         order = (
             f"chunks span many rows: each is decoded about {self.decodes:,.0f} times. More memory "
@@ -79,7 +79,7 @@ class Plan(Report):
                 ("codec", "" if self.target.format == "npy" else str(self.target.codec)),
                 ("order", order if self.decodes > 1 else ""),
                 ("memory", f"at most {size(self.memory_bytes)}"),
-                (where, f"{most}{size(self.nbytes)}"),
+                (where, f"{size(self.nbytes)}{before}"),
                 ("metadata", self._metadata_text()),
             ]
         )
