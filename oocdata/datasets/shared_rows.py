@@ -173,25 +173,28 @@ def stored_rows(
 
     A view of a stack gives the rows of each of its parts.
     """
-    parts_at = getattr(view.source, "parts_at", None)  # only of `Stacked`
+    rows_of_parts = getattr(view.source, "rows_of_parts", None)  # only of `Stacked`
     lengths = [view.source.shape[axis] for axis in view.axes]
     cut = len(lengths) > 1 and [*map(range, lengths)] != [*view.grid]
     files = bool(view.storage.row_files)  # in any order, so rows at an offset are no neighbours
-    regular = isinstance(view.rows, range) and not cut and not files and parts_at is None
+    regular = isinstance(view.rows, range) and not cut and not files
     if (len(offsets) > 1 or files) and not regular:
         positions, offsets = np.add.outer(as_numbers(positions), offsets), (0,)
     numbers = select(view.rows, positions)
     if isinstance(view.rows, range):
         offsets = tuple(view.rows.step * offset for offset in offsets)
     if len(lengths) == 1:
-        along: Sequence[Selection] = [select(view.grid[0], numbers)]
-        numbers, offsets = along[0], tuple(view.grid[0].step * offset for offset in offsets)
-    elif cut or parts_at is not None:
-        along = view.places(as_numbers(numbers))
-        numbers = np.ravel_multi_index(tuple(along), lengths)
-    if parts_at is None:
+        numbers = select(view.grid[0], numbers)
+        offsets = tuple(view.grid[0].step * offset for offset in offsets)
+    elif cut:
+        numbers = np.ravel_multi_index(tuple(view.places(as_numbers(numbers))), lengths)
+    if rows_of_parts is None:
         return [StoredRows(view, numbers, places, offsets)]
-    return [rows for part, own in parts_at(along) for rows in stored_rows(part, own, places)]
+    return [
+        rows
+        for part, own, steps in rows_of_parts(numbers, offsets)
+        for rows in stored_rows(part, own, places, steps)
+    ]
 
 
 def arrays_of(source: Source) -> tuple[Hashable, ...]:

@@ -25,7 +25,15 @@ from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.source import Boxes, Source, Storage, WithStorage
 from oocdata.engines.wrapped import Wrapped
 from oocdata.errors import ArgumentError
-from oocdata.index import Selection, as_array, as_axes, is_iterable, same_selection, select
+from oocdata.index import (
+    Selection,
+    as_array,
+    as_axes,
+    as_numbers,
+    is_iterable,
+    same_selection,
+    select,
+)
 from oocdata.threads import cached_property
 
 Part: TypeAlias = View | NDArray[Any]
@@ -267,11 +275,20 @@ class Stacked(WithStorage, Wrapped, Described):
         """The parts that are Views."""
         return [part for part in self.parts if isinstance(part, View)]
 
-    def parts_at(self, places: Sequence[Selection]) -> Iterator[tuple[View, Selection]]:
-        """Yield each View with its rows at positions along the sample axes."""
+    def rows_of_parts(
+        self, numbers: Selection, offsets: Sequence[int]
+    ) -> Iterator[tuple[View, Selection, tuple[int, ...]]]:
+        """Yield each View with its rows: their numbers, and the offsets from each of these."""
+        shape = self.rows.sample_shape
         for part in self.views:
-            own = [places[axis] for axis in outer_axes(part, self.rows)]
-            yield part, own[0] if len(own) == 1 else np.ravel_multi_index(own, part.sample_shape)
+            axes = outer_axes(part, self.rows)
+            if axes == tuple(range(len(shape))):
+                yield part, numbers, tuple(offsets)
+                continue
+            each = np.add.outer(as_numbers(numbers), offsets).reshape(len(numbers), -1)
+            along = np.unravel_index(each, shape)
+            own = np.ravel_multi_index([along[axis] for axis in axes], part.sample_shape)
+            yield part, own, (0,)
 
     # Positions of the parts in the whole array ---------------------------------------------------
 

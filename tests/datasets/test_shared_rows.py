@@ -249,6 +249,22 @@ def test_zips_of_unlike_arrays_are_split_without_their_rows() -> None:
     assert [len(part) for part in parts] == [5 * 10**8 - 3] * 2
 
 
+@pytest.mark.parametrize("axes", [1, 2])
+def test_stacks_are_split_without_a_list_of_rows(axes: int) -> None:
+    """Test the memory: the numbers of 10⁹ rows would take 8 GB."""
+    shape = (10**9, 3) if axes == 1 else (10**6, 10**3, 3)
+    view = ooc.open(np.broadcast_to(np.float32(0), shape), axis=tuple(range(axes)))
+    stack = ooc.stack([view[..., 0], view[..., 2]])
+    made: Any = stack.windows(4) if axes == 1 else stack
+    tracemalloc.start()
+    try:
+        parts = made.split(0.5, 0.5)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+    assert [len(part) for part in parts] == [len(made) // 2 - (1 if axes == 1 else 0)] * 2
+
+
 @pytest.mark.parametrize(("rows", "episodes", "each"), [(10**5, 50, 250), (10**9, None, 1e-3)])
 def test_windows_of_one_array_are_split_without_a_list_of_rows(
     rows: int, episodes: int | None, each: float
