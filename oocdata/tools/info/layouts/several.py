@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 from oocdata.errors import SourceError
 from oocdata.formats.dimensions import data_variables, is_time, packing
@@ -17,7 +18,8 @@ _FEWEST_ROWS = 5
 def arrays_of_the_same_rows(opening: Opening, names: Sequence[str]) -> Layout | None:
     """Return code that zips the named arrays that have the rows of the largest one, if there are.
 
-    Rows are the same if the first axis is as long, and has the same name.
+    Rows are the same if the first axis is as long, and has the same name. A pair of another
+    number of rows, else like this one, is for validation if it says so, else for testing.
     """
     with suppress(SourceError), listing_of(repr(opening.target), opening.paths()) as listing:
         found = {name.strip("/"): listing.array(name) for name in names}
@@ -36,14 +38,27 @@ def arrays_of_the_same_rows(opening: Opening, names: Sequence[str]) -> Layout | 
         same.sort(key=lambda name: -found[name].row_bytes)
         decode = ", decode=True" if any(packing(found[name].attributes) for name in same) else ""
         code = f"path = {listing.target}\n"
+        held_out = dict[str, str]()
         if len(same) == 2:
-            opened = [f"ooc.open(path, {name!r}{decode})" for name in same]
-            together, batch = f"ooc.zip({', '.join(opened)})", "x, y"
+
+            def kind(name: str) -> tuple[Any, ...]:
+                return found[name].shape[1:], found[name].dtype
+
+            def paired(*names: str) -> str:
+                return f"ooc.zip({', '.join(f'ooc.open(path, {n!r}{decode})' for n in names)})"
+
+            together, batch, kinds = paired(*same), "x, y", list(map(kind, same))
+            for rows in dict.fromkeys(found[name].shape[0] for name in data):
+                pair = [name for name in data if found[name].shape[0] == rows]
+                pair.sort(key=lambda name: -found[name].row_bytes)
+                if rows != count and list(map(kind, pair)) == kinds:
+                    held_out["val" if "val" in pair[0].lower() else "test"] = paired(*pair)
         else:
             code += f"{listed('names', same)}\n"
             together = f"ooc.zip({{name: ooc.open(path, name{decode}) for name in names}})"
             batch = "batch"
         summary = f"{len(same)} arrays, {listing.count_text}{count:,} rows"
-        code_lines = lines(code + split(together, count), batch)
-        return Layout("Arrays of the same rows", summary, code_lines, tuple(same))
+        code += split(together, 0 if "val" in held_out else count)
+        code += "".join(f"\n{part} = {pair}" for part, pair in held_out.items())
+        return Layout("Arrays of the same rows", summary, lines(code, batch), tuple(same))
     return None
