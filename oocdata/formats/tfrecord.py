@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import partial
 from typing import IO
 
 import numpy as np
@@ -19,11 +20,14 @@ from oocdata.engines.byte_rows import ByteRows, Frame
 from oocdata.engines.source import Storage
 from oocdata.errors import DamagedChunkError, TruncatedFileError
 from oocdata.formats.offsets import open_rows
+from oocdata.formats.sidecar import is_gzip
 
 _HEAD, _TAIL = 12, 4
 
 _RECORDS = 1 << 16
 """Records whose heads are read at a time."""
+
+_CUT = " To leave out the record, if nothing writes any more: os.truncate(path, {})."
 
 
 def _masked(*parts: bytes) -> Ints:
@@ -70,11 +74,15 @@ def open_tfrecord(path: str) -> ByteRows:
     """
     storage = Storage("TFRecord", reading="each record by its offset, its checksum compared")
     frame = Frame(_HEAD, _TAIL, _check_records)
-    return open_rows(path, "records", _record_starts, frame, storage)
+    scan = partial(_record_starts, "" if is_gzip(path) else _CUT)
+    return open_rows(path, "records", scan, frame, storage)
 
 
-def _record_starts(file: IO[bytes]) -> Iterator[Ints]:
-    """Yield the offsets of records in blocks, and at last the end of the last record."""
+def _record_starts(cut: str, file: IO[bytes]) -> Iterator[Ints]:
+    """Yield the offsets of records in blocks, and at last the end of the last record.
+
+    `cut` is the advice for a file that ends within a record.
+    """
     nbytes, place, row = os.fstat(file.fileno()).st_size, 0, 0
     yield np.zeros(1, np.int64)
     while place < nbytes:
@@ -85,20 +93,18 @@ def _record_starts(file: IO[bytes]) -> Iterator[Ints]:
             file.seek(place)
             heads.append(file.read(_HEAD))
             place += _HEAD + int.from_bytes(heads[-1][:8], "little") + _TAIL
-        _check_heads([head for head in heads if len(head) == _HEAD], row, file.name)
+        _check_heads([head for head in heads if len(head) == _HEAD], row)
         row += len(starts)
         if place > nbytes:
             raise TruncatedFileError(
                 f"the file must end with a whole record; it ends after {nbytes} bytes, within one. "
-                "Its writer is not done, or it was cut short. To leave out the record, if nothing "
-                f"writes any more: os.truncate(path, {starts[-1]}).",
-                path=file.name,
+                f"Its writer is not done, or it was cut short.{cut.format(starts[-1])}",
                 rows=[row - 1],
             )
         yield np.array([*starts[1:], place])
 
 
-def _check_heads(heads: list[bytes], first: int, path: str) -> None:
+def _check_heads(heads: list[bytes], first: int) -> None:
     """Raise if the checksum of a length is wrong; `first` is the row of the first head."""
     checksums = np.frombuffer(b"".join(heads), "<u4").reshape(-1, 3)[:, 2]
     wrong = first + np.flatnonzero(_masked(*(head[:8] for head in heads)) != checksums)
@@ -107,6 +113,5 @@ def _check_heads(heads: list[bytes], first: int, path: str) -> None:
             "the length of a record must have the checksum that was written with it; this one has "
             "another, so that no later record can be found. Copy the file again from where it came "
             "from; or, if it is no TFRecord, rename it.",
-            path=path,
             rows=wrong[:1],
         )
