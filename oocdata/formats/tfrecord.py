@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from functools import partial
 from typing import IO
 
 import numpy as np
@@ -20,14 +19,11 @@ from oocdata.engines.byte_rows import ByteRows, Frame
 from oocdata.engines.source import Storage
 from oocdata.errors import DamagedChunkError, TruncatedFileError
 from oocdata.formats.offsets import open_rows
-from oocdata.formats.sidecar import is_gzip
 
 _HEAD, _TAIL = 12, 4
 
 _RECORDS = 1 << 16
 """Records whose heads are read at a time."""
-
-_CUT = " To leave out the record, if nothing writes any more: os.truncate(path, {})."
 
 
 def _masked(*parts: bytes) -> Ints:
@@ -74,15 +70,11 @@ def open_tfrecord(path: str) -> ByteRows:
     """
     storage = Storage("TFRecord", reading="each record by its offset, its checksum compared")
     frame = Frame(_HEAD, _TAIL, _check_records)
-    scan = partial(_record_starts, "" if is_gzip(path) else _CUT)
-    return open_rows(path, "records", scan, frame, storage)
+    return open_rows(path, "records", _record_starts, frame, storage)
 
 
-def _record_starts(cut: str, file: IO[bytes]) -> Iterator[Ints]:
-    """Yield the offsets of records in blocks, and at last the end of the last record.
-
-    `cut` is the advice for a file that ends within a record.
-    """
+def _record_starts(file: IO[bytes]) -> Iterator[Ints]:
+    """Yield the offsets of records in blocks, and at last the end of the last record."""
     nbytes, place, row = os.fstat(file.fileno()).st_size, 0, 0
     yield np.zeros(1, np.int64)
     while place < nbytes:
@@ -98,7 +90,8 @@ def _record_starts(cut: str, file: IO[bytes]) -> Iterator[Ints]:
         if place > nbytes:
             raise TruncatedFileError(
                 f"the file must end with a whole record; it ends after {nbytes} bytes, within one. "
-                f"Its writer is not done, or it was cut short.{cut.format(starts[-1])}",
+                "Its writer is not done, or it was cut short. To leave out the record, if it is "
+                f"not compressed and nothing writes any more: os.truncate(path, {starts[-1]}).",
                 rows=[row - 1],
             )
         yield np.array([*starts[1:], place])

@@ -95,11 +95,6 @@ class ChunkDecoder:
             copy_chunk(target, target.dtype, target.shape, data)
 
 
-def _same_length(found: int, expected: int) -> None:
-    if found != expected:
-        raise ValueError(f"it decodes to {found} bytes, not {expected}")
-
-
 def _unshuffle(
     data: Any, itemsize: int, out: NDArray[np.uint8] | None, frame: NDArray[np.uint8] | None
 ) -> NDArray[np.uint8]:
@@ -112,7 +107,8 @@ def _unshuffle(
     """
     shuffled = np.frombuffer(data, np.uint8)
     out = scratch_bytes(len(shuffled)) if out is None else out
-    _same_length(len(shuffled), len(out))
+    if len(shuffled) != len(out):
+        raise ValueError(f"it decodes to {len(shuffled)} bytes, not {len(out)}")
     count = len(out) // itemsize
     whole, step = count * itemsize, max(1, _TILE_BYTES // itemsize)
     planes = shuffled[:whole].reshape(itemsize, count)

@@ -151,7 +151,9 @@ def join_datasets(tree: Hdf5Names, key: Key, axis: int | str) -> Source:
 
 def _inspect(dataset: Any, along: int, number: int) -> _Part | None:
     """Return a dataset as a part; None if it must be opened on its own."""
-    if not isinstance(dataset, h5d.DatasetID) or _is_special(dataset):
+    if not isinstance(dataset, h5d.DatasetID):
+        return None
+    if h5a.get_num_attrs(dataset) and any(h5a.exists(dataset, name) for name in _SPECIAL):
         return None
     shape, offset = dataset.shape, offset_of(dataset)
     if len(shape) <= along:
@@ -193,12 +195,7 @@ def _with(shape: tuple[int, ...], axis: int, *length: int) -> tuple[int, ...]:
     return (*shape[:axis], *length, *shape[axis + 1 :])
 
 
-def _is_special(dataset: Any) -> bool:
-    return bool(h5a.get_num_attrs(dataset)) and any(h5a.exists(dataset, name) for name in _SPECIAL)
-
-
 def _units(dataset: Any) -> tuple[str, ...]:
-    """Return the units of a dataset, with the calendar of times; empty if it has none."""
     if not h5a.get_num_attrs(dataset) or not h5a.exists(dataset, b"units"):
         return ()
     attributes = attributes_of(h5py.Dataset(dataset), TIME)

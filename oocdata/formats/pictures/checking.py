@@ -13,17 +13,8 @@ from oocdata.formats.recognising import picture_format
 
 _END_OF_IMAGE, _START_OF_SCAN = b"\xff\xd9", 0xDA
 
-_NO_FRAMES = (0xC4, 0xC8, 0xCC)
-"""Markers among those of frames that begin no frame."""
-
-_KIND, _COMPRESSION, _COLOURS = 254, 259, 262
-"""Tags of TIFF."""
-
-_JPEG = (6, 7)
-"""Values of TIFF's compression."""
-
-_CONVERTED = (0, 3, 5, 6)
-"""Values of TIFF's photometric interpretation: white is zero, palette, CMYK, YCbCr."""
+_FRAMES = (0xC0, 0xC1, 0xC2, 0xC9, 0xCA)
+"""Markers of the frames that libjpeg decodes."""
 
 _UNCOMPRESSED = (0, 3, 6)
 """Values of BMP's compression: BI_RGB, BI_BITFIELDS, BI_ALPHABITFIELDS."""
@@ -39,8 +30,12 @@ def format_of_bytes(data: bytes) -> str:
             "a row must be a picture (JPEG, PNG, TIFF, WebP, GIF, BMP); its first bytes are "
             f"{data[:8]!r}. Leave it out of the files, or of the view: `filter`."
         )
-    if found == "JPEG":
-        _check_ended(data)
+    # A decoder of JPEG would fill missing rows with grey.
+    ended = found != "JPEG" or data.endswith(_END_OF_IMAGE)
+    if not ended and data.rfind(_END_OF_IMAGE) < _scan(data)[0]:
+        raise TruncatedFileError(
+            f"a JPEG must have an end; this one stops after {len(data)} bytes. It was cut short."
+        )
     if found == "TIFF":
         _check_single(data)
     if found == "BMP":
@@ -58,19 +53,11 @@ def _scan(data: bytes) -> tuple[int, int]:
         marker = data[place + 1]
         if marker == _START_OF_SCAN:
             break
-        if 0xC0 <= marker < 0xD0 and marker not in _NO_FRAMES:
+        if marker in _FRAMES:
             colours = int.from_bytes(data[place + 9 : place + 10])
         filled = marker == 0xFF  # fill bytes before a marker
         place += 1 if filled else 2 + int.from_bytes(data[place + 2 : place + 4], "big")
     return place, colours
-
-
-def _check_ended(data: bytes) -> None:
-    """Raise if a JPEG has no end: its decoder would fill missing rows with grey."""
-    if not data.endswith(_END_OF_IMAGE) and data.rfind(_END_OF_IMAGE) < _scan(data)[0]:
-        raise TruncatedFileError(
-            f"a JPEG must have an end; this one stops after {len(data)} bytes. It was cut short."
-        )
 
 
 def _check_rows(data: bytes) -> None:
@@ -96,8 +83,7 @@ def _check_single(data: bytes) -> None:
     _, following = _page(data)
     if not 0 < following < len(data):
         return
-    kind = _page(data, following)[0].get(_KIND, 0)
-    if not kind & 0b101:
+    if not _page(data, following)[0].get(254, 0) & 0b101:
         raise UnsupportedDtypeError(
             "a row must hold one picture; this TIFF has several pages. If it is a file that is not "
             "compressed, open the array of tifffile.memmap(path), which is read from the file; "
@@ -106,10 +92,7 @@ def _check_single(data: bytes) -> None:
 
 
 def _page(data: bytes, place: int | None = None) -> tuple[dict[int, int], int]:
-    """Return numbers of a page of a TIFF by tag, and the place of the next page.
-
-    By default, of the first page.
-    """
+    """Return numbers of a page of a TIFF by tag, and the place of the next; of the first page."""
     order: Any = "little" if data[:2] == b"II" else "big"
     big = int.from_bytes(data[2:4], order) == 43
     wide, number, entry = (8, 8, 20) if big else (4, 2, 12)
@@ -120,9 +103,8 @@ def _page(data: bytes, place: int | None = None) -> tuple[dict[int, int], int]:
     place = at(8 if big else 4, wide) if place is None else place
     count = at(place, number)
     tags = range(place + number, place + number + entry * min(count, 64), entry)
-    short = 3  # a type of 2 bytes; that of a page's kind has 4
-    sizes = (2 if at(tag + 2, 2) == short else 4 for tag in tags)
-    found = {at(tag, 2): at(tag + entry - wide, n) for tag, n in zip(tags, sizes, strict=True)}
+    names = {tag: at(tag, 2) for tag in tags}  # 254 has 4 bytes, others that are asked for 2
+    found = {name: at(tag + entry - wide, 4 if name == 254 else 2) for tag, name in names.items()}
     return found, at(place + number + entry * count, wide)
 
 
@@ -135,6 +117,6 @@ def has_colours(kind: str, data: bytes, channels: int | None) -> bool:
     if kind == "JPEG":
         return _scan(data)[1] in ((1, 3) if channels is None else (channels,))
     if kind == "TIFF":
-        tags, _ = _page(data)
-        return tags.get(_COLOURS) not in _CONVERTED and tags.get(_COMPRESSION) not in _JPEG
+        tags, _ = _page(data)  # colours: white is zero, palette, CMYK, YCbCr; compression: JPEG
+        return tags.get(262) not in (0, 3, 5, 6) and tags.get(259) not in (6, 7)
     return True

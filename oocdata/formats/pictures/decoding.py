@@ -183,7 +183,6 @@ def _natural(image: Any) -> str:
 
 
 def _channels(mode: str) -> tuple[int, ...]:
-    """Return the last axis of a picture in a natural mode; grey ones have none."""
     return () if mode in ("L", "F") or mode.startswith("I") else (len(mode),)
 
 

@@ -193,7 +193,6 @@ class PictureReader:
         out[...] = found
 
     def _mismatch(self, difference: str) -> MismatchedPartsError:
-        """Return the error for a picture whose shape or dtype differs from the first."""
         return MismatchedPartsError(
             f"every picture must have the shape and dtype of the first, {self.element} "
             f"{self.dtype}; this one has {difference}. To make them alike give "

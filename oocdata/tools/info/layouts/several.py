@@ -18,8 +18,8 @@ _FEWEST_ROWS = 5
 def arrays_of_the_same_rows(opening: Opening, names: Sequence[str]) -> Layout | None:
     """Return code that zips the named arrays that have the rows of the largest one, if there are.
 
-    Rows are the same if the first axis is as long, and has the same name. A pair of another
-    number of rows, else like this one, is for validation if it says so, else for testing.
+    Rows are the same if the first axis is as long, and has the same name. A pair of another number
+    of rows, else like this one, is for validation if it says so, else for testing.
     """
     with suppress(SourceError), listing_of(repr(opening.target), opening.paths()) as listing:
         found = {name.strip("/"): listing.array(name) for name in names}
