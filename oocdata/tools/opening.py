@@ -89,13 +89,10 @@ class Opening:
         raise ArgumentError(f"`target` must have dense rows; got {dataset!r}. {hint}.")
 
     def numbers(self) -> Dataset:
-        """Return the dataset; raise `UnsupportedDtypeError` unless all its arrays are numeric.
-
-        The small floats of a View become float32, which holds them exactly.
-        """
+        """Return the dataset; raise `UnsupportedDtypeError` unless all its arrays are numeric."""
         dataset = self.dataset()
         if isinstance(dataset, View) and is_small_float(dataset.dtype):
-            return dataset.astype("f4")
+            return dataset.astype("f4")  # exact
         for leaf in leaves(dataset.spec):
             if leaf.dtype.kind not in _NUMBERS:
                 raise UnsupportedDtypeError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
 
 from oocdata.errors import SourceError
 from oocdata.formats.dimensions import data_variables, is_time, packing
@@ -41,18 +40,19 @@ def arrays_of_the_same_rows(opening: Opening, names: Sequence[str]) -> Layout | 
         held_out = dict[str, str]()
         if len(same) == 2:
 
-            def kind(name: str) -> tuple[Any, ...]:
-                return found[name].shape[1:], found[name].dtype
-
-            def paired(*names: str) -> str:
+            def paired(names: Sequence[str]) -> str:
                 return f"ooc.zip({', '.join(f'ooc.open(path, {n!r}{decode})' for n in names)})"
 
-            together, batch, kinds = paired(*same), "x, y", list(map(kind, same))
-            for rows in dict.fromkeys(found[name].shape[0] for name in data):
+            together, batch = paired(same), "x, y"
+            for rows in {found[name].shape[0] for name in data} - {count}:
                 pair = [name for name in data if found[name].shape[0] == rows]
                 pair.sort(key=lambda name: -found[name].row_bytes)
-                if rows != count and list(map(kind, pair)) == kinds:
-                    held_out["val" if "val" in pair[0].lower() else "test"] = paired(*pair)
+                one, other = (
+                    [(found[name].shape[1:], found[name].dtype) for name in both]
+                    for both in (pair, same)
+                )
+                if one == other:
+                    held_out["val" if "val" in pair[0].lower() else "test"] = paired(pair)
         else:
             code += f"{listed('names', same)}\n"
             together = f"ooc.zip({{name: ooc.open(path, name{decode}) for name in names}})"
