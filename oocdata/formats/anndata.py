@@ -126,12 +126,10 @@ def _index(path: str, table: str) -> NDArray[Any] | None:
 
 
 def _encoding(attributes: Mapping[str, Any]) -> str:
-    """Return the encoding of a group; empty if it has none."""
     return _H5SPARSE if _H5SPARSE in attributes else as_text(attributes.get("encoding-type"))
 
 
 def _sparse(tree: Tree, key: str, attributes: Mapping[str, Any], axis: Any) -> Source:
-    """Return the dense rows of a CSR matrix."""
     attribute = attributes.get("shape")
     shape = np.asarray(() if attribute is None else attribute)
     if shape.shape != (2,) or shape.dtype.kind not in "iu" or (shape < 0).any():

@@ -52,8 +52,7 @@ def _line_starts(file: IO[bytes]) -> Iterator[Ints]:
         if not place and block.startswith(_WIDE):
             raise UnknownFormatError(
                 "text must be of one byte or several to a character, as UTF-8 is; this file "
-                "begins as UTF-16 does. Write it anew: iconv -f UTF-16 -t UTF-8.",
-                path=file.name,
+                "begins as UTF-16 does. Write it anew: iconv -f UTF-16 -t UTF-8."
             )
         starts = np.flatnonzero(np.frombuffer(block, np.uint8) == _NEWLINE) + (place + 1)
         place += len(block)

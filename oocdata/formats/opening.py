@@ -91,7 +91,6 @@ def _open_looked_up(target: Any, options: Options, cache: str | None = None) -> 
 
 
 def _open_any(target: Any, options: Options) -> Source:
-    """Open a path, a list or an object, and apply the options that change its rows."""
     if isinstance(target, str | bytes | os.PathLike):
         target = local_path(os.fsdecode(target))
         target = files_matching(target) or target
@@ -235,7 +234,6 @@ def _rows(source: Source, options: Options, path: str | None = None) -> Source:
 
 
 def _open_path(path: str, options: Options) -> Source:
-    """Detect the format of a path or URL, and open it with the options that the format accepts."""
     kind: str
     if options.dtype is not None and options.shape is not None:
         kind = "raw binary"
@@ -346,7 +344,6 @@ def list_datasets(path: str) -> list[str | None]:
 
 
 def _open_object(target: Any, options: Options) -> Source:
-    """Open an object: an array, or an open dataset of another library."""
     key = options.key
     # Types are compared by name, so that no library is imported for a test.
     library, kind = type(target).__module__.partition(".")[0], type(target).__name__
@@ -387,7 +384,6 @@ def _open_object(target: Any, options: Options) -> Source:
 
 
 def _checked_source(target: Source | RowSource, kind: str) -> Source:
-    """Return a user-defined source whose shape and dtype are what `Source` demands."""
     try:
         _ = [as_count("shape", length, at_least=0) for length in target.shape]
     except (ArgumentError, TypeError) as error:

@@ -200,7 +200,6 @@ def _since(parsed: re.Match[str], *, mixed: bool) -> tuple[int, bool]:
 
 
 def _julian(year: int, month: int, day: int) -> int:
-    """Return the days since 1970 of a date in the Julian calendar."""
     years = year + 4800 - (month < 3)
     months = (month + 9) % 12  # since March
     return day + (153 * months + 2) // 5 + 365 * years + years // 4 - 32083 - 2440588

@@ -88,7 +88,6 @@ def format_of(path: str) -> Format:
 
 
 def _format_at(url: str) -> Format:
-    """Return the format of the object at a URL, or of the Zarr hierarchy below it."""
     # Not for `import oocdata`.
     from oocdata.formats.zarr.hierarchy import metadata_names
     from oocdata.stores.address import Address
@@ -174,7 +173,6 @@ def picture_format(head: bytes) -> str:
 
 
 def _refuse_foreign(path: str, head: bytes) -> None:
-    """Raise `UnknownFormatError` for a known format that oocdata can't open."""
     for marks, advice in _FOREIGN.items():
         if head.startswith(marks):
             rule = _RULE_URL if is_url(path) else _RULE

@@ -85,7 +85,6 @@ def _user_folder() -> str:
 
 
 def _open_trusted(path: str, read: Callable[[str], Result | None]) -> Result | None:
-    """Open a sidecar file if it exists and belongs to this user or to the folder's owner."""
     try:
         owner = os.stat(path).st_uid
         trusted = owner in (os.getuid(), os.stat(os.path.dirname(path)).st_uid)
@@ -97,7 +96,6 @@ def _open_trusted(path: str, read: Callable[[str], Result | None]) -> Result | N
 def _write(
     path: str, read: Callable[[str], Result | None], write: Callable[[IO[bytes]], None]
 ) -> Result | None:
-    """Write a sidecar file atomically, readable by this user only, and open it."""
     if (folder := os.path.dirname(path)) == _user_folder():
         os.makedirs(folder, mode=0o700, exist_ok=True)
     result = None

@@ -85,20 +85,19 @@ def _record_starts(file: IO[bytes]) -> Iterator[Ints]:
             file.seek(place)
             heads.append(file.read(_HEAD))
             place += _HEAD + int.from_bytes(heads[-1][:8], "little") + _TAIL
-        _check_heads([head for head in heads if len(head) == _HEAD], row, file.name)
+        _check_heads([head for head in heads if len(head) == _HEAD], row)
         row += len(starts)
         if place > nbytes:
             raise TruncatedFileError(
                 f"the file must end with a whole record; it ends after {nbytes} bytes, within one. "
-                "Its writer is not done, or it was cut short. To leave out the record, if nothing "
-                f"writes any more: os.truncate(path, {starts[-1]}).",
-                path=file.name,
+                "Its writer is not done, or it was cut short. To leave out the record, if it is "
+                f"not compressed and nothing writes any more: os.truncate(path, {starts[-1]}).",
                 rows=[row - 1],
             )
         yield np.array([*starts[1:], place])
 
 
-def _check_heads(heads: list[bytes], first: int, path: str) -> None:
+def _check_heads(heads: list[bytes], first: int) -> None:
     """Raise if the checksum of a length is wrong; `first` is the row of the first head."""
     checksums = np.frombuffer(b"".join(heads), "<u4").reshape(-1, 3)[:, 2]
     wrong = first + np.flatnonzero(_masked(*(head[:8] for head in heads)) != checksums)
@@ -107,6 +106,5 @@ def _check_heads(heads: list[bytes], first: int, path: str) -> None:
             "the length of a record must have the checksum that was written with it; this one has "
             "another, so that no later record can be found. Copy the file again from where it came "
             "from; or, if it is no TFRecord, rename it.",
-            path=path,
             rows=wrong[:1],
         )

@@ -279,7 +279,6 @@ class Tree:
         )
 
     def _no_match(self, pattern: str, groups: Sequence[str]) -> MissingKeyError:
-        """Return the error for a pattern that matches groups only, or nothing."""
         start, names = f"{pattern.rstrip('/')}/", self.below(groups[0]) if groups else []
         holds = quoted([start + name for name in sorted(names)] or self.names())
         return MissingKeyError(

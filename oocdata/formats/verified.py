@@ -75,7 +75,6 @@ class Verified(Wrapped):
         return (*self.shape[: self.axis], *self.shape[self.axis + 1 :])
 
     def _read_units(self, units: Ints) -> NDArray[Any]:
-        """Read and verify the rows of ascending units; only the array's last may be shorter."""
         rows = (units[:, None] * self.unit_rows + np.arange(self.unit_rows)).ravel()
         rows = rows[: np.searchsorted(rows, self.shape[self.axis])]
         found = np.empty((len(rows), *self._row), self.dtype)
@@ -86,7 +85,6 @@ class Verified(Wrapped):
         return np.moveaxis(found, 0, self.axis)
 
     def _compare(self, units: Ints, computed: NDArray[np.uint64]) -> None:
-        """Raise `ChecksumError` if checksums differ from those of the manifest."""
         expected = np.empty((len(units), 1), np.uint64)
         self.checksums.read(units[:, None], Extent.of((1,)), expected)
         wrong = np.unique(units[computed != expected[:, 0]])

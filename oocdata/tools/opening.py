@@ -13,6 +13,7 @@ from oocdata.datasets.open import open as open_view
 from oocdata.datasets.ragged import Ragged
 from oocdata.datasets.spec import leaves
 from oocdata.datasets.view import View
+from oocdata.engines.dtypes import is_small_float
 from oocdata.errors import ArgumentError, UnsupportedDtypeError
 from oocdata.formats.opening import Axis, files_matching, local_path
 from oocdata.formats.patterns import Key, key_label
@@ -91,6 +92,8 @@ class Opening:
     def numbers(self) -> Dataset:
         """Return the dataset; raise `UnsupportedDtypeError` unless all its arrays are numeric."""
         dataset = self.dataset()
+        if isinstance(dataset, View) and is_small_float(dataset.dtype):
+            return dataset.astype("f4")  # exact
         for leaf in leaves(dataset.spec):
             if leaf.dtype.kind not in _NUMBERS:
                 raise UnsupportedDtypeError(

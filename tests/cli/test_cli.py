@@ -156,6 +156,7 @@ def test_small_floats_that_npy_keeps_as_raw_bytes(folder: Path) -> None:
     given = ["small.npy", "--dtype", "bfloat16"]
     assert "ooc.open('small.npy', dtype='bfloat16')" in run("info", *given).stdout
     assert run("check", *given).exit_code == 0
+    assert run("stats", *given).exit_code == 0
     said = run("convert", *given, "to.h5")
     assert said.exit_code == 1
     assert "--to-dtype f4" in " ".join(said.stderr.split())

@@ -720,6 +720,27 @@ class TestRecords:
         os.truncate(path, start)
         assert np.asarray(ooc.open(path)).tolist() == ROWS[:row]
 
+    def test_errors_name_the_compressed_file(self, tmp_path: Path) -> None:
+        """Not its content, unpacked to a hidden file."""
+        path, plain = tmp_path / "a.tfrecord.gz", tmp_path / "a.tfrecord"
+        write_records(plain, ROWS)
+        data = plain.read_bytes()
+        length, content = (bytearray(data) for _ in range(2))
+        length[21] ^= 1
+        content[13] ^= 1  # of record 0
+        for wrong, kind in (
+            (data[:-3], TruncatedFileError), (length, DamagedChunkError),
+            (content, DamagedChunkError),
+        ):  # fmt: skip
+            path.write_bytes(gzip.compress(bytes(wrong)))
+            with pytest.raises(kind) as raised:
+                np.asarray(ooc.open(path))
+            assert raised.value.path == str(path)
+        (tmp_path / "a.txt.gz").write_bytes(gzip.compress("a\n".encode("utf-16")))
+        with pytest.raises(UnknownFormatError, match="as UTF-16 does") as raised:
+            ooc.open(tmp_path / "a.txt.gz")
+        assert raised.value.path == str(tmp_path / "a.txt.gz")
+
     def test_a_length_that_is_damaged(self, tmp_path: Path) -> None:
         path = tmp_path / "a.tfrecord"
         write_records(path, ROWS)

@@ -262,9 +262,34 @@ def test_nor_is_a_tiff(tmp_path: Path, orientation: int, compression: str | None
         assert_array_equal(one, other)
 
 
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize(
+    ("mode", "options"),
+    [
+        ("RGB", {"compression": "jpeg"}), ("L", {"compression": "jpeg"}),
+        ("YCbCr", {"compression": "tiff_lzw"}), ("CMYK", {}), ("P", {}),
+        ("L", {"tiffinfo": {262: 0}}), ("1", {"tiffinfo": {262: 0}}),
+    ],
+)  # fmt: skip
+def test_nor_is_a_tiff_whose_numbers_are_no_colours(
+    tmp_path: Path, orientation: int, mode: str, options: dict[str, Any]
+) -> None:
+    """libtiff turns some of them, by halves only."""
+    array = np.add.outer(np.arange(20), 4 * np.arange(30))[..., None] + np.array([0, 40, 90])
+    image = Image.fromarray(array.astype("u1")).convert(mode)
+    tags = {**options.get("tiffinfo", {}), 274: orientation}
+    image.save(tmp_path / "a.tif", **{**options, "tiffinfo": tags})
+    image.save(tmp_path / "b.tif", **options)
+    with Image.open(tmp_path / "b.tif") as stored:
+        wanted = np.asarray(stored.convert("L" if mode in "L1" else "RGB"))
+    for pictures in (None, ooc.Pictures()):
+        for name in ("a.tif", "b.tif"):
+            assert_array_equal(ooc.open(tmp_path / name, pictures=pictures)[0], wanted)
+
+
 def test_colours_of_a_palette(tmp_path: Path) -> None:
     image = Image.fromarray(drawn(2)).quantize(8)
-    for name in ("a.png", "a.gif", "a.bmp"):
+    for name in ("a.png", "a.gif", "a.bmp", "a.tif"):
         image.save(tmp_path / name)
         path = tmp_path / name
         for pictures in (None, ooc.Pictures()):
@@ -362,10 +387,14 @@ def test_pictures_of_unlike_shapes(tmp_path: Path) -> None:
 
 def test_colours_of_print(tmp_path: Path) -> None:
     Image.fromarray(drawn(1)).convert("CMYK").save(tmp_path / "a.jpg")
-    assert ooc.open(tmp_path / "a.jpg").element == (20, 30, 4)
+    Image.fromarray(drawn(2, (20, 30, 4))).save(tmp_path / "b.png")
     with Image.open(tmp_path / "a.jpg") as image:
         found = np.asarray(image.convert("RGB"))
-    assert_array_equal(ooc.open(tmp_path / "a.jpg", pictures=ooc.Pictures())[0], found)
+    for pictures in (None, ooc.Pictures()):
+        assert_array_equal(ooc.open(tmp_path / "a.jpg", pictures=pictures)[0], found)
+        mixed = ooc.open([tmp_path / "b.png", tmp_path / "a.jpg"], pictures=pictures)
+        with pytest.raises(MismatchedPartsError, match=r"has \(20, 30, 3\)"):  # not opacity
+            mixed[1]
 
 
 @pytest.mark.parametrize(

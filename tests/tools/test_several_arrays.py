@@ -47,6 +47,22 @@ def test_the_training_part_of_a_split(tmp_path: Path) -> None:
     ran = run(contents(tmp_path / "a.npz"))
     rows = counted([ran["train"], ran["val"]])
     assert rows == digests(zip(IMAGES[:50], LABELS[:50], strict=True))
+    assert counted([ran["test"]]) == digests(zip(IMAGES[50:], LABELS[50:], strict=True))
+
+
+def test_all_parts_of_a_split(tmp_path: Path) -> None:
+    parts = {"train": slice(40), "val": slice(40, 45), "test": slice(45, 60)}
+    arrays = {f"{name}_images": IMAGES[rows] for name, rows in parts.items()}
+    labels = {f"{name}_labels": LABELS[rows, None] for name, rows in parts.items()}
+    np.savez(tmp_path / "a.npz", **arrays, **labels)
+    ran = run(contents(tmp_path / "a.npz"))
+    for name, rows in parts.items():
+        expected = digests(zip(IMAGES[rows], LABELS[rows, None], strict=True))
+        assert counted([ran[name]]) == expected
+    # Of two pairs of as many rows it is not known which belong together.
+    arrays["test_images"], labels["test_labels"] = IMAGES[45:50], LABELS[45:50, None]
+    np.savez(tmp_path / "b.npz", **arrays, **labels)
+    assert {"train", "val", "test"} - {*run(contents(tmp_path / "b.npz"))} == {"test"}
 
 
 def test_a_pair_of_the_same_rows(tmp_path: Path) -> None:

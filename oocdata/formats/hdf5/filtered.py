@@ -83,7 +83,6 @@ class FilteredChunks:
                 raise self._failure(error, opened, offset + nbytes, place) from error
 
     def _located(self, places: Ints) -> Ints:
-        """Return offsets, sizes and filter masks of chunks; see `ChunkTable.locate`."""
         try:
             return self.table.locate(places)
         except SourceError as error:  # of the first read, which reads the table

@@ -109,7 +109,6 @@ class Hdf5Names(Tree):
         return name if external_target else self._addresses.get(end, end)
 
     def _object(self, name: str) -> Any:
-        """Return h5py's identifier of the object at a resolved name; see `_NO_COORDINATE`."""
         found = h5o.open(self.file.id, _encoded(name or "/"))
         if isinstance(found, h5d.DatasetID) and is_dimension_only(h5py.Dataset(found)):
             group, _, last = name.rpartition("/")

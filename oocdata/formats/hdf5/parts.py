@@ -196,7 +196,6 @@ def _with(shape: tuple[int, ...], axis: int, *length: int) -> tuple[int, ...]:
 
 
 def _units(dataset: Any) -> tuple[str, ...]:
-    """Return the units of a dataset, with the calendar of times; empty if it has none."""
     if not h5a.get_num_attrs(dataset) or not h5a.exists(dataset, b"units"):
         return ()
     attributes = attributes_of(h5py.Dataset(dataset), TIME)

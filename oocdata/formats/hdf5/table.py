@@ -174,7 +174,6 @@ class ChunkTable:
         return self._read[0]
 
     def _cached_or_listed(self) -> Ints:
-        """Return the stored chunks from the cache folder, or from the file."""
         parts, path = self.parts, self.version.path
         entry = _cache_entry(self)
         cached = None if entry is None else entry.read()

@@ -221,7 +221,6 @@ def _read_heap(target: OnDisk, points: Ints) -> list[Any]:
 
 
 def _lengths_of(references: Source) -> Iterator[NDArray[Any]]:
-    """Yield the lengths of a dataset's rows in blocks."""
     lengths = field_of(references, "length")
     count, *rest = lengths.shape
     step = max(1, _PIECE // max(1, prod(rest)))

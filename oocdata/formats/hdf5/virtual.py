@@ -184,7 +184,6 @@ def _holes(dataset: Any, mappings: list[Any], rules: Rules) -> Ints:
 
 
 def _deselect(left: Any, space: Any) -> None:
-    """Remove the selection of one dataspace from that of another."""
     if space.get_select_type() == h5s.SEL_ALL:
         left.select_none()
     elif _is_regular(space):

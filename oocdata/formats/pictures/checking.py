@@ -13,6 +13,9 @@ from oocdata.formats.recognising import picture_format
 
 _END_OF_IMAGE, _START_OF_SCAN = b"\xff\xd9", 0xDA
 
+_FRAMES = (0xC0, 0xC1, 0xC2, 0xC9, 0xCA)
+"""Markers of the frames that libjpeg decodes."""
+
 _UNCOMPRESSED = (0, 3, 6)
 """Values of BMP's compression: BI_RGB, BI_BITFIELDS, BI_ALPHABITFIELDS."""
 
@@ -27,8 +30,12 @@ def format_of_bytes(data: bytes) -> str:
             "a row must be a picture (JPEG, PNG, TIFF, WebP, GIF, BMP); its first bytes are "
             f"{data[:8]!r}. Leave it out of the files, or of the view: `filter`."
         )
-    if found == "JPEG":
-        _check_ended(data)
+    # A decoder of JPEG would fill missing rows with grey.
+    ended = found != "JPEG" or data.endswith(_END_OF_IMAGE)
+    if not ended and data.rfind(_END_OF_IMAGE) < _scan(data)[0]:
+        raise TruncatedFileError(
+            f"a JPEG must have an end; this one stops after {len(data)} bytes. It was cut short."
+        )
     if found == "TIFF":
         _check_single(data)
     if found == "BMP":
@@ -36,24 +43,21 @@ def format_of_bytes(data: bytes) -> str:
     return found
 
 
-def _check_ended(data: bytes) -> None:
-    """Raise if a JPEG has no end: its decoder would fill missing rows with grey.
+def _scan(data: bytes) -> tuple[int, int]:
+    """Return where the first scan of a JPEG begins, and its number of colours, 0 if unknown.
 
     Source: ITU-T T.81, B.1.1: segments have a length, until the first scan begins.
     """
-    if data.endswith(_END_OF_IMAGE):
-        return
-    place = 2
+    place, colours = 2, 0
     while place + 4 <= len(data) and data[place] == 0xFF:
         marker = data[place + 1]
         if marker == _START_OF_SCAN:
             break
+        if marker in _FRAMES:
+            colours = int.from_bytes(data[place + 9 : place + 10])
         filled = marker == 0xFF  # fill bytes before a marker
         place += 1 if filled else 2 + int.from_bytes(data[place + 2 : place + 4], "big")
-    if data.rfind(_END_OF_IMAGE) < place:
-        raise TruncatedFileError(
-            f"a JPEG must have an end; this one stops after {len(data)} bytes. It was cut short."
-        )
+    return place, colours
 
 
 def _check_rows(data: bytes) -> None:
@@ -76,6 +80,19 @@ def _check_single(data: bytes) -> None:
 
     Source: TIFF 6.0, section 2, and BigTIFF: tag 254 says what a page is.
     """
+    _, following = _page(data)
+    if not 0 < following < len(data):
+        return
+    if not _page(data, following)[0].get(254, 0) & 0b101:
+        raise UnsupportedDtypeError(
+            "a row must hold one picture; this TIFF has several pages. If it is a file that is not "
+            "compressed, open the array of tifffile.memmap(path), which is read from the file; "
+            "else read it page by page and write the elements with ooc.create."
+        )
+
+
+def _page(data: bytes, place: int | None = None) -> tuple[dict[int, int], int]:
+    """Return numbers of a page of a TIFF by tag, and the place of the next; of the first page."""
     order: Any = "little" if data[:2] == b"II" else "big"
     big = int.from_bytes(data[2:4], order) == 43
     wide, number, entry = (8, 8, 20) if big else (4, 2, 12)
@@ -83,15 +100,23 @@ def _check_single(data: bytes) -> None:
     def at(place: int, length: int) -> int:
         return int.from_bytes(data[place : place + length], order)
 
-    first = at(8 if big else 4, wide)
-    second = at(first + number + entry * at(first, number), wide)
-    if not 0 < second < len(data):
-        return
-    tags = range(second + number, second + number + entry * min(at(second, number), 64), entry)
-    kinds = [at(place + entry - wide, 4) for place in tags if at(place, 2) == 254]
-    if not any(kind & 0b101 for kind in kinds):
-        raise UnsupportedDtypeError(
-            "a row must hold one picture; this TIFF has several pages. If it is a file that is not "
-            "compressed, open the array of tifffile.memmap(path), which is read from the file; "
-            "else read it page by page and write the elements with ooc.create."
-        )
+    place = at(8 if big else 4, wide) if place is None else place
+    count = at(place, number)
+    tags = range(place + number, place + number + entry * min(count, 64), entry)
+    names = {tag: at(tag, 2) for tag in tags}  # 254 has 4 bytes, others that are asked for 2
+    found = {name: at(tag + entry - wide, 4 if name == 254 else 2) for tag, name in names.items()}
+    return found, at(place + number + entry * count, wide)
+
+
+def has_colours(kind: str, data: bytes, channels: int | None) -> bool:
+    """Return whether imagecodecs decodes a picture to its colours (of a JPEG, so many), not turned.
+
+    Of JPEG it delivers CMYK. Of TIFF it delivers indices of a palette and white as zero; and it
+    undoes a part of the orientation of what is stored as JPEG, or in CMYK or YCbCr.
+    """
+    if kind == "JPEG":
+        return _scan(data)[1] in ((1, 3) if channels is None else (channels,))
+    if kind == "TIFF":
+        tags, _ = _page(data)  # colours: white is zero, palette, CMYK, YCbCr; compression: JPEG
+        return tags.get(262) not in (0, 3, 5, 6) and tags.get(259) not in (6, 7)
+    return True

@@ -50,8 +50,8 @@ _MORE_BYTES = {"WEBP": 8}
 def decode_stored(kind: str, data: bytes, out: NDArray[Any] | None = None) -> NDArray[Any]:
     """Decode a picture as it is stored, into `out` if that is given.
 
-    Palettes are applied, except for TIFF; an EXIF orientation is not. Raise `ValueError` if `out`,
-    which is C-contiguous, has another shape or dtype.
+    An EXIF orientation is not applied. Raise `ValueError` if `out`, which is C-contiguous, has
+    another shape or dtype.
     """
     options: dict[str, Any] = {"index": 0} if kind == "GIF" else {}
     # TIFF: some decode by way of opacity, others write unsigned numbers whatever dtype `out` has.
@@ -92,7 +92,7 @@ def damaged(kind: str, error: Exception) -> DamagedChunkError:
 
 
 def _pillow() -> Any:
-    with needed("`pictures` needs Pillow", '"oocdata[pictures]"'):
+    with needed("these pictures need Pillow", '"oocdata[pictures]"'):
         from PIL import Image
     return Image
 
@@ -183,7 +183,6 @@ def _natural(image: Any) -> str:
 
 
 def _channels(mode: str) -> tuple[int, ...]:
-    """Return the last axis of a picture in a natural mode; grey ones have none."""
     return () if mode in ("L", "F") or mode.startswith("I") else (len(mode),)
 
 

@@ -96,7 +96,6 @@ class Pictures:
 
 
 def _height_and_width(size: object) -> tuple[int, int]:
-    """Return a size as two whole numbers of at least 1."""
     try:
         height, width = (operator.index(one) for one in size)  # type: ignore[attr-defined]
     except (TypeError, ValueError):

@@ -22,7 +22,7 @@ from oocdata.engines.decoding import scratch
 from oocdata.engines.dtypes import check_dtype
 from oocdata.engines.source import Source, Storage
 from oocdata.errors import EmptyError, MismatchedPartsError, SourceError, UnsupportedDtypeError
-from oocdata.formats.pictures.checking import format_of_bytes
+from oocdata.formats.pictures.checking import format_of_bytes, has_colours
 from oocdata.formats.pictures.decoding import (
     damaged,
     decode_converted,
@@ -126,10 +126,10 @@ class PictureReader:
         place = [0] * self.axes
         try:
             [data] = self._bytes_of([place])
-            kind = format_of_bytes(data)
-            if self.options is None:
+            kind, options = self._how(data)
+            if options is None:
                 return decode_stored(kind, data), kind
-            return decode_converted(data, self.options, partial(_room, self.most_scratch)), kind
+            return decode_converted(data, options, partial(_room, self.most_scratch)), kind
         except SourceError as error:
             self._name(error, place)
             raise
@@ -161,13 +161,20 @@ class PictureReader:
         error.path, error.key = error.path or path, error.key or storage.key
         error.set_rows(place[:1])
 
-    def _decode(self, data: bytes, out: NDArray[Any]) -> None:
+    def _how(self, data: bytes) -> tuple[str, Pictures | None]:
+        """Return the format of a picture, and how Pillow converts it; None to decode it as stored.
+
+        A JPEG that stays as it is has the same numbers from both decoders.
+        """
         kind, options = format_of_bytes(data), self.options
-        # An unchanged JPEG has the same numbers from both decoders.
-        is_unchanged = (
-            kind == "JPEG" and options and not options.size and options.channels in (None, 3)
-        )
-        if options is None or is_unchanged:
+        stays = options is None or (kind == "JPEG" and not options.size)
+        if stays and has_colours(kind, data, options.channels if options else None):
+            return kind, None
+        return kind, options or Pictures()
+
+    def _decode(self, data: bytes, out: NDArray[Any]) -> None:
+        kind, options = self._how(data)
+        if options is None:
             try:
                 with _room(self.most_scratch, len(data) + 2 * out.nbytes):
                     decode_stored(kind, data, out)
@@ -178,17 +185,14 @@ class PictureReader:
                 shape = shape_from_header(data)
                 if shape is None:
                     raise damaged(kind, error) from error
-                if options is None:
-                    difference = f"{shape}" if shape != out.shape else "another dtype"
-                    raise self._mismatch(difference) from error
-        assert options is not None
+                difference = f"{shape}" if shape != out.shape else "another dtype"
+                raise self._mismatch(difference) from error
         found = decode_converted(data, options, partial(_room, self.most_scratch))
         if (found.shape, found.dtype) != (out.shape, out.dtype):
             raise self._mismatch(f"{found.shape} {found.dtype}")
         out[...] = found
 
     def _mismatch(self, difference: str) -> MismatchedPartsError:
-        """Return the error for a picture whose shape or dtype differs from the first."""
         return MismatchedPartsError(
             f"every picture must have the shape and dtype of the first, {self.element} "
             f"{self.dtype}; this one has {difference}. To make them alike give "

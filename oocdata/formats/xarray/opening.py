@@ -106,7 +106,6 @@ def _check_numbers(variable: Any) -> None:
 
 
 def _through_xarray(variable: Any, described: Storage, axis: int) -> Source:
-    """Return a source that slices the variable: computed values, dask, any backend."""
     chunks = _chunks(variable)
     dask = variable.chunks is not None
     how = "through xarray"

@@ -148,7 +148,6 @@ class ZarrTree(Tree):
                 yield from self._walk(below, seen)
 
     def _listed(self) -> Iterator[str]:
-        """Yield the arrays named in a group's consolidated metadata."""
         version_3 = self.store.read("zarr.json")
         text = version_3 if version_3 is not None else self.store.read(".zmetadata")
         with error_location(self.path):

@@ -291,7 +291,6 @@ def _check_fill_type(fill: Any, dtype: np.dtype[Any]) -> None:
 
 
 def _element(fill: Any, dtype: np.dtype[Any]) -> Any:
-    """Return the element that a fill value in JSON means."""
     if isinstance(fill, dict) and dtype.names:
         fields = {name: dtype[name] for name in dtype.names}
         return np.array(tuple(_element(fill[name], each) for name, each in fields.items()), dtype)

@@ -154,7 +154,6 @@ class Objects:
         return found
 
     def _absent_in(self, place: Sequence[int]) -> NDArray[np.bool_]:
-        """Return a mask of the chunks of an object that are not stored."""
         metadata, name = self.metadata, self.name(place)
         per, index = metadata.chunks_per_object, metadata.codecs.shard_index
         if index is None:

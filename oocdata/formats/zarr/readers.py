@@ -196,7 +196,6 @@ class ZarrReader(Keyed, WithStorage):
         self._warn("some chunks")
 
     def _failed(self, error: Exception, places: Ints) -> NoReturn:
-        """Raise the error of reading chunks, with their rows."""
         reason: BaseException = error
         if isinstance(error, UnfinishedError):
             reason = error.cause or EOFError("it ends before its bytes do")

@@ -93,7 +93,6 @@ class ShardReader(ZarrReader):
             yield shards[number]
 
     def _read_shard(self, name: str) -> Shard | None:
-        """Read the index of a shard; `ValueError` if it is damaged."""
         assert self._index is not None
         found = self.objects.store.locate(name)
         stored = found and self.objects.store.read(name, *self._index.part)

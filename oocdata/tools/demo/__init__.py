@@ -157,8 +157,7 @@ def demo_on_digits(plan: Plan, console: Console) -> Demo:
 def demo_on_file(plan: Plan, console: Console, array: Opening) -> Demo:
     """Run the demonstration on an array of the user's; see `demo_on_digits`."""
     began = perf_counter()
-    array.numbers()
-    whole = array.view()
+    whole = Opening.of(array.numbers()).view()
     frames = _middle(whole)
     episodes = likely_episodes(frames, _INPUTS + 1)
     parts = frames.windows(_INPUTS, 1, episodes=episodes).split(0.6, 0.2, 0.2)
