@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 import subprocess
 import sys
 from functools import cache
 from pathlib import Path
+from pkgutil import resolve_name
 
 import numpy as np
 
 import oocdata
+from oocdata import registry
 
 ROOT = Path(oocdata.__file__).parent
 
@@ -126,6 +129,28 @@ def test_nothing_is_imported_by_a_text() -> None:
         and re.search(r"import_module\(\s*f?.oocdata", path.read_text())
     ]
     assert [name for name in found if name != "oocdata"] == []
+
+
+def calls_by_name() -> list[tuple[str, int, list[str]]]:
+    """Return each call of `registry.call`: the name, the number of arguments, and the options."""
+    found = []
+    for path in modules():
+        for node in ast.walk(parsed(path)):
+            if not (isinstance(node, ast.Call) and ast.unparse(node.func) == "registry.call"):
+                continue
+            name, *arguments = node.args
+            options = [option.arg for option in node.keywords if option.arg is not None]
+            found.append((ast.literal_eval(name), len(arguments), options))
+    return found
+
+
+def test_calls_by_name_fit_the_function() -> None:
+    """No type checker sees them."""
+    calls = calls_by_name()
+    assert {name for name, _, _ in calls} == set(registry.functions)
+    for name, count, options in calls:
+        signature = inspect.signature(resolve_name(registry.functions[name]))
+        signature.bind_partial(*[None] * count, **dict.fromkeys(options))
 
 
 def test_nobody_outside_asks_a_source_for_its_class() -> None:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent, Ints, slice_boxes, split_into_points
+from oocdata.engines.columns import chosen_names
 from oocdata.engines.copying import read_through
 from oocdata.engines.source import Boxes, Source, Storage, WithStorage
 from oocdata.index import Selection, take
@@ -79,6 +80,9 @@ class AxisView(WithStorage):
                 chunks[axis] = max(1, inner.chunks[at] // abs(places.step))
             if whole and at == inner.parts_axis and len(inner.parts) > 1:
                 parts, parts_axis = inner.parts, axis
+        columns = None
+        if [axis for axis, _ in self.axis_maps] == [0, 1] and not isinstance(places, int):
+            columns = chosen_names(inner.columns, places)
         return replace(
             inner,
             chunks=None if inner.chunks is None else tuple(chunks),
@@ -87,7 +91,7 @@ class AxisView(WithStorage):
             parts=parts,
             parts_axis=parts_axis,
             dimensions=tuple(names) if any(names) else (),
-            columns=None,
+            columns=columns,
             opened=None,
         )
 

@@ -468,6 +468,19 @@ def test_a_file_of_no_numbers_is_a_note_among_others(tmp_path: Path) -> None:
         check(Opening.of([tmp_path / "c.npy", tmp_path / "c.npy"], axis=7))
 
 
+def test_files_of_rows_that_are_wrong_are_named(tmp_path: Path) -> None:
+    for number in range(6):
+        rows = np.arange(6.0).reshape(3, 2)
+        rows[1:] = np.nan if number in (1, 2, 3, 5) else 0
+        np.save(tmp_path / f"part{number}.npy", rows)
+    (finding,) = check(ooc.open(f"{tmp_path}/part*.npy")[1:]).findings
+    assert finding.row_count == 8
+    names = ", ".join(f"{tmp_path}/part{number}.npy" for number in (1, 2, 3))
+    assert finding.reason == f"16 numbers are NaN. In {names}, …."
+    across = ooc.View.of(ooc.open(f"{tmp_path}/part*.npy").source, 1)  # each row is of all files
+    assert [one.reason for one in check(across).findings] == ["16 numbers are NaN."]
+
+
 def test_globs_and_wrong_calls(tmp_path: Path) -> None:
     for part in (0, 1, 10):
         np.save(tmp_path / f"part{part}.npy", ROWS)

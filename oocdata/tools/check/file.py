@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 
+import numpy as np
+
 from oocdata.datasets.view import View
 from oocdata.errors import (
     ArgumentError,
@@ -41,6 +43,9 @@ _NO_FAULT = (
 _PREVENT_MANIFEST = ("truncated", "missing", "damaged", "unreadable", "trailing")
 """Findings after which no manifest is written: it would report the repaired file as changed."""
 
+_MOST_FILES = 3
+"""Files named in a reason."""
+
 
 class _Discarded(Exception):  # noqa: N818  # not an error: it ends the writing of a manifest
     """The data are damaged, so no manifest is written."""
@@ -51,8 +56,21 @@ def health_of(view: View, name: str, *, progress: bool) -> Health:
     checked = CheckedDataset(name, None, view.shape, view.spec.kind, view.nbytes)
     findings = check_rows(view, label=f"checking {name}" if progress else "")
     for finding in findings:
-        finding.path = name
+        finding.path, finding.reason = name, finding.reason + _files_of(view, finding.rows)
     return Health(name, (checked,), findings=tuple(findings))
+
+
+def _files_of(view: View, rows: Sequence[range]) -> str:
+    """Name the files that hold the rows, a few at most; nothing if the view has one file."""
+    try:
+        parts = view.parts
+    except ArgumentError:  # the files are not concatenated along the rows
+        return ""
+    if len(parts) < 2:
+        return ""
+    numbers = np.unique(np.concatenate([parts.numbers[run.start : run.stop] for run in rows]))
+    names = [parts.names[number] for number in numbers[:_MOST_FILES]]
+    return f" In {', '.join([*names, '…'] if len(numbers) > _MOST_FILES else names)}."
 
 
 class Checks:
