@@ -340,8 +340,9 @@ class TestErrors:
         iterator = iter(dataset)
         next(iterator)
         os.truncate(tmp_path / "a.npy", 1000)
-        # With the rows; without them from a worker that opens the file only now.
-        said = r"TruncatedFileError: .*a\.npy'(, rows \d+, \d+|\])"
+        # With the rows, or the one of them at which a read that had begun came to the end; without
+        # them from a worker that opens the file only now.
+        said = r"TruncatedFileError: .*a\.npy'(, rows \d+, \d+|, row \d+\]|\])"
         with pytest.raises(tf.errors.UnknownError, match=said):
             list(iterator)
 
