@@ -19,7 +19,7 @@ from oocdata.box import Extent, Ints, slice_boxes, split_into_points
 from oocdata.engines.columns import chosen_names
 from oocdata.engines.copying import read_through
 from oocdata.engines.source import Boxes, Source, Storage, WithStorage
-from oocdata.index import Selection, take
+from oocdata.index import Selection, distinct, take
 from oocdata.threads import cached_property
 
 _SCRATCH_BYTES = 1 << 20
@@ -213,6 +213,19 @@ class AxisView(WithStorage):
 @dataclass(frozen=True, eq=False)
 class Taken(AxisView):
     """A view of chosen positions along an axis of the elements, with the rows of the source."""
+
+    @cached_property
+    def _storage(self) -> Storage:
+        stored, chunks = super()._storage, self.source.storage().chunks
+        if chunks is None:
+            return stored
+        # So long along the chosen axis that there are as many as hold the chosen positions.
+        each = zip(chunks, self.axis_maps, strict=True)
+        lengths = [
+            length if isinstance(at, range | int) else -(-len(at) // len(distinct(at // length)))
+            for length, (_, at) in each
+        ]
+        return replace(stored, chunks=tuple(lengths))
 
     @property
     def row_source(self) -> Source:

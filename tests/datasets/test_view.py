@@ -380,6 +380,15 @@ def test_many_chosen_columns_are_read_and_split_as_one(chunks: tuple[int, int] |
         pairs.split(0.5, 0.5, stratify=np.arange(40) % 2)
 
 
+@pytest.mark.parametrize(("chosen", "pieces"), [(range(0, 50, 2), 5), ([0, 5, 9], 1), ([49, 3], 2)])
+def test_chosen_columns_are_in_the_chunks_that_hold_them(chosen: Any, pieces: int) -> None:
+    """`explain` said that each column was a chunk of its own."""
+    source = RecordingSource(np.arange(2000).reshape(40, 50), (8, 10))
+    view = View.of(source)[:, np.array(chosen)]
+    rows, columns = view.storage.chunks or ()
+    assert (rows, -(-len(chosen) // columns)) == (8, pieces)
+
+
 def test_chosen_columns_far_apart_are_read_alone() -> None:
     source = RecordingSource(sample_array((5, 20_000)))
     view = View.of(source)[:, [19_000, 3, 2, 9_000]]
