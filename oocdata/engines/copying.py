@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise, product
-from math import prod
+from math import gcd, prod
 from typing import Any
 
 import numpy as np
@@ -30,8 +30,12 @@ Frames of 4 KiB with time as the last axis (PDEBench's advection) take 1 / 2 of 
 """
 
 _NARROW = 4
-"""Runs of at most this many numbers are copied number by number, each by one call for all runs. Two
+"""Runs of at most so many numbers are copied number by number, each by one call for all runs. Two
 of the three channels of pictures of 48 KB take 1 / 4 of the processor time."""
+
+_LARGEST_UNIT = 16
+"""Adjacent numbers of up to so many bytes in all are copied as one. The Well's 8 channels of 4
+fields take 1 / 1.2 of the processor time."""
 
 _APART_BYTES = 1 << 20
 """Bytes copied at a time by way of such padded memory."""
@@ -111,14 +115,13 @@ def copy_reordered(array: NDArray[Any], out: NDArray[Any]) -> None:
         return
     if _fastest(array) == (fast := _fastest(out)):
         axes = _run_axes(array, out)
-        if prod(array.shape[axis] for axis in axes) > _NARROW:
-            out[...] = array
-            return
-        for place in np.ndindex(*(array.shape[axis] for axis in axes)):
-            where: list[Any] = [slice(None)] * array.ndim
-            for axis, position in zip(axes, place, strict=True):
-                where[axis] = position
-            out[tuple(where)] = array[tuple(where)]
+        if prod(array.shape[axis] for axis in axes) <= _NARROW * _LARGEST_UNIT:
+            runs, target = _as_units(_runs_last(array, axes), _runs_last(out, axes))
+            if runs.shape[-1] <= _NARROW:
+                for number in range(runs.shape[-1]):
+                    target[..., number] = runs[..., number]
+                return
+        out[...] = array
         return
     collides = array.strides[fast] % _FAR == 0 and array.shape[fast] >= _MANY
     # Cut along axes of large strides in both arrays; else two blocks would share cache lines.
@@ -159,6 +162,29 @@ def blocks(lengths: Sequence[int], steps: Sequence[int], most: int) -> Iterator[
     yield from product(
         *[[slice(at, min(at + n, end)) for at in range(0, end, n)] for end, n in pairs]
     )
+
+
+def _runs_last(array: NDArray[Any], axes: list[int]) -> NDArray[Any]:
+    """View an array with its runs along the given axes, fastest first, as the last axis."""
+    others = [axis for axis in range(array.ndim) if axis not in axes]
+    runs = array.transpose(*others, *axes[::-1])
+    return runs.reshape(*runs.shape[: len(others)], -1)
+
+
+def _as_units(*arrays: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+    """View arrays of equal shape and dtype with several adjacent numbers of the last axis as one.
+
+    >>> channels = np.zeros((5, 8), "f4")
+    >>> [view.shape for view in _as_units(np.zeros((5, 4), "f4"), channels[:, 2:6])]
+    [(5, 2), (5, 2)]
+    """
+    itemsize = arrays[0].itemsize
+    if any(each.dtype != arrays[0].dtype or each.strides[-1] != itemsize for each in arrays):
+        return arrays
+    steps = (step for each in arrays for step in (each.ctypes.data, *each.strides[:-1]))
+    unit = gcd(_LARGEST_UNIT, itemsize * arrays[0].shape[-1], *steps)
+    dtype = np.dtype("c16" if unit == _LARGEST_UNIT else f"u{unit}")
+    return tuple(each.view(dtype) for each in arrays) if unit > itemsize else arrays
 
 
 def _run_axes(array: NDArray[Any], out: NDArray[Any]) -> list[int]:
