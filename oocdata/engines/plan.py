@@ -15,9 +15,10 @@ from oocdata.box import Extent, Ints
 if TYPE_CHECKING:
     from oocdata.engines.strided import ChunkOffsets
 
-_HOLE = 512
+_HOLE = 1024
 """Holes of up to so many bytes cost less to read over than another request, however short the runs:
-one of 10 channels of 4 bytes takes 1 / 80 of the processor time."""
+the disk delivers the same pages. One of 10 channels of 4 bytes takes 1 / 80 of the processor time;
+64 × 64 patches of rows of 1024 × 1024 bytes 1 / 2.5, 1 / 1.25 of the time if nothing is cached."""
 
 _LARGEST_HOLE = 4096
 """Holes up to the length of their runs are read over if they are at most this long: windows of

@@ -7,6 +7,7 @@ import os
 import pickle
 import sys
 import threading
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,13 @@ def test_a_cut_reads_only_its_bytes(tmp_path: Path, requests: Any) -> None:
     assert requests == [(2 * 36_000 + line * 6000, 6000) for line in (0, 2, 4)]
 
 
+def pages(runs: Iterable[tuple[int, int]]) -> set[int]:
+    """Return the pages of the disk cache that runs of bytes, (offset, bytes), are in."""
+    return {
+        page for at, nbytes in runs for page in range(at // 4096, (at + nbytes - 1) // 4096 + 1)
+    }
+
+
 @pytest.mark.parametrize("dtype", ["u1", "<f4", ">f4"])
 def test_a_patch_reads_its_own_bytes(tmp_path: Path, requests: Any, dtype: str) -> None:
     array = sample_array((3, 1024, 1024), dtype)
@@ -156,7 +164,13 @@ def test_a_patch_reads_its_own_bytes(tmp_path: Path, requests: Any, dtype: str) 
     out = np.empty((16, 1, 64, 64), source.dtype)
     source.read(origins, Extent.of((1, 64, 64)), out)
     assert_array_equal(out, boxes_of(array, origins, Extent.of((1, 64, 64))))
-    assert sum(nbytes for _, nbytes in requests) == out.nbytes
+    if dtype == "u1":  # a patch is one request, of the pages that hold it
+        firsts = (source.offset + origins @ array.strides).tolist()
+        lines = [(first + line * 1024, 64) for first in firsts for line in range(64)]
+        assert len(requests) == len(origins)
+        assert pages(requests) == pages(lines)
+    else:
+        assert sum(nbytes for _, nbytes in requests) == out.nbytes
 
 
 @pytest.mark.parametrize("step", [64, 32])
