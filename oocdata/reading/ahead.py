@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import closing, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
-from weakref import finalize
+from weakref import WeakKeyDictionary, finalize
 
 from oocdata.datasets.spec import Batch
 from oocdata.engines.buffers import keep_freed_memory
@@ -30,12 +30,16 @@ if TYPE_CHECKING:
 _Idle: TypeAlias = "tuple[WorkerPool, Sequence[Callable[[], object]]]"
 """A pool, and the functions that wait for its unread runs."""
 
+_idle_of: WeakKeyDictionary[Loader | Stream, list[_Idle]] = WeakKeyDictionary()
+"""Idle pools of loaders that are iterated over, from one epoch to the next."""
+
 
 def read_ahead(
     loader: Loader | Stream, epoch: int, start: int = 0, *, parallel: int = 2, prefetch: int = 2
 ) -> Iterator[Batch]:
     """Yield the batches of an epoch from step `start`; see `oocdata.Loader.epoch`."""
-    with closing(Reader(loader, parallel, prefetch, runs_in_use=1)) as reader:
+    idle = _idle_of.setdefault(loader, []) if loader.workers else None
+    with closing(Reader(loader, parallel, prefetch, runs_in_use=1, idle=idle)) as reader:
         yield from reader.batches(loader.pass_from(epoch, start))
 
 
@@ -49,7 +53,7 @@ class Reader:
 
     Threads (unless not `keeps_threads`) and worker processes are kept from one pass to the next,
     until `close`: in new threads for each pass, malloc kept 3.5 MiB of temporary arrays once for
-    each.
+    each. Worker processes are kept in `idle`, if given, also after `close`.
     """
 
     def __init__(
@@ -61,12 +65,13 @@ class Reader:
         finish: Callable[[list[Batch]], list[Any]] = list,
         *,
         keeps_threads: bool = True,
+        idle: list[_Idle] | None = None,
     ) -> None:
         keep_freed_memory()
         self.loader, self.plan = loader, loader.ahead(parallel, prefetch)
         self._finish, self._keeps_threads = finish, keeps_threads
         self._runs_in_use = runs_in_use
-        self._idle: list[_Idle] = []
+        self._idle, self._ends_workers = [] if idle is None else idle, idle is None
         self._idle_threads: list[Threads] = []
         self._closed = False
 
@@ -108,20 +113,22 @@ class Reader:
         from oocdata.reading.workers.pool import WorkerPool  # not for `import oocdata`: it is slow
 
         for pool, unread in _popped(self._idle):
-            for result in unread:
-                with suppress(Exception):  # the pass that requested this run has ended
-                    result()
-            if together <= pool.together and pool.failure is None:
-                return pool
+            if together <= pool.together and pool.can_read(self.loader):
+                for result in unread:
+                    with suppress(Exception):  # the pass that requested this run has ended
+                        result()
+                if pool.failure is None:
+                    return pool
             pool.close()
         together = max(together, self.loader.steps_together)
         return WorkerPool(self.loader, self._runs_in_use, together)
 
     def release(self, pool: WorkerPool, unread: Sequence[Callable[[], object]]) -> None:
-        """Keep the worker processes of a finished pass for the next one."""
-        self._idle.append((pool, unread))
-        if self._closed:
-            self.close()
+        """Keep the worker processes of a finished pass for the next one, unless one has died."""
+        if pool.failure is not None or (self._closed and self._ends_workers):
+            pool.close()
+        else:
+            self._idle.append((pool, unread))
 
     def acquire_threads(self) -> Threads:
         """Return threads that read the runs of one pass."""
@@ -136,10 +143,13 @@ class Reader:
             self._idle_threads.clear()
 
     def close(self) -> None:
-        """End the threads and worker processes, also of a running pass. May be called again."""
+        """End the threads and worker processes, also of a running pass. May be called again.
+
+        Worker processes in `idle` end with the loader.
+        """
         self._closed = True
         self._idle_threads.clear()
-        for pool, _ in _popped(self._idle):
+        for pool, _ in _popped(self._idle) if self._ends_workers else ():
             pool.close()
 
 
@@ -297,8 +307,8 @@ class _Workers:
 
     def begin(self, number: int) -> Callable[[], list[Any]]:
         assert self._pool is not None
-        call = self._pool.begin(self._pass.run(number), self._pass, number)
-        return lambda: self._finish(call())
+        call, finish = self._pool.begin(self._pass.run(number), self._pass, number), self._finish
+        return lambda: finish(call())  # not `self`: an idle pool must not keep its loader alive
 
     def close(self, ahead: Sequence[Any]) -> None:
         pool, self._pool = self._pool, None

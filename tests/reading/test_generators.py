@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -138,6 +139,7 @@ def test_worker_processes_give_the_same_batches() -> None:
     assert [labels.tolist() for _, labels in found] == expected
     for frames, labels in found:
         assert_array_equal(frames[:, 1, 2], labels % 1000)
+    gc.collect()
     assert account().nbytes == 0
 
 
@@ -148,6 +150,8 @@ def test_an_abandoned_pass_can_be_restarted() -> None:
         assert next(batches).tolist() == [0, 2, 4, 6]
         assert next(batches).tolist() == [1, 3, 5, 7]
         batches.close()  # type: ignore[attr-defined]
+    del stream, batches
+    gc.collect()
     assert account().nbytes == 0
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from worker_scripts import ended, start
+from worker_scripts import ended, start, wait_until_gone
 
 import oocdata as ooc
 from oocdata.datasets.spec import leaves
@@ -390,8 +390,12 @@ class TestFromPassToPass:
     def pass_of(self, loader: ooc.Loader, together: int = 1) -> Pass:
         return Pass(0, len(loader), len(loader), together)
 
+    @pytest.fixture(autouse=True)
+    def others(self) -> None:
+        self.of_others = set(pools)
+
     def pids(self) -> set[int]:
-        return {worker.pid for pool in pools for worker in pool._workers}
+        return {worker.pid for pool in set(pools) - self.of_others for worker in pool._workers}
 
     def test_workers_are_kept(self, loader: ooc.Loader, alone: ooc.Loader, reader: Reader) -> None:
         assert_same(every(reader.begin(self.pass_of(loader))), alone.epoch(0))
@@ -438,6 +442,79 @@ class TestFromPassToPass:
         reader.close()
         running.close()
         assert not self.pids()
+
+
+class TestFromEpochToEpoch:
+    """A loader that is iterated over keeps its workers, as long as they compute the same."""
+
+    @pytest.fixture(autouse=True)
+    def others(self) -> None:
+        self.of_others = set(pools)
+
+    def pids(self) -> set[int]:
+        return {worker.pid for pool in set(pools) - self.of_others for worker in pool._workers}
+
+    def test_all_epochs_have_the_same_workers(self, view: ooc.View) -> None:
+        loader, alone = (view.batches(16, shuffle=True, workers=workers) for workers in (2, 0))
+        assert_same(loader, alone)
+        pids = self.pids()
+        assert len(pids) == 2
+        left = iter(loader)  # another part of the epoch is read, and dropped
+        next(left)
+        del left
+        for epoch in (1, 2):
+            assert_same(loader.epoch(epoch, 3), alone.epoch(epoch, 3))
+        assert self.pids() == pids
+        del loader
+        gc.collect()
+        assert not self.pids()
+
+    def test_what_a_function_holds_has_changed(self, view: ooc.View) -> None:
+        class Scale:
+            factor = 2.0
+
+            def __init__(self) -> None:
+                self.offsets = np.zeros(4)
+
+            def __call__(self, x: np.ndarray) -> np.ndarray:
+                return x * self.factor + self.offsets
+
+        scale = Scale()
+        loader, alone = (view.map(scale).batches(100, workers=workers) for workers in (1, 0))
+        seen = []
+        for number in range(3):
+            assert_same(loader, alone)
+            seen.append(self.pids())
+            if number == 0:
+                scale.factor = 3.0
+            else:
+                scale.offsets[2] = 7  # in place, in an array that is not part of the pickle
+        assert [len(pids) for pids in seen] == [1, 1, 1]
+        assert len(set.union(*seen)) == 3
+
+    def test_numbers_in_memory_have_changed(self) -> None:
+        numbers = np.arange(100.0)
+        loader = ooc.open(numbers).batches(10, workers=1)
+        next(iter(loader))
+        pids = self.pids()
+        numbers[:] = -1
+        assert_same(loader, [np.full(10, -1.0)] * 10)
+        assert not self.pids() & pids
+
+    def test_after_a_death(self, view: ooc.View) -> None:
+        loader = view.batches(16, workers=1)
+        iterator = iter(loader)
+        next(iterator)
+        for pid in self.pids():
+            os.kill(pid, signal.SIGKILL)
+        with pytest.raises(WorkerError):
+            list(iterator)
+        assert_same(loader, view.batches(16))
+        del iterator
+        for pid in self.pids():  # while they are idle
+            os.kill(pid, signal.SIGKILL)
+        wait_until_gone(self.pids())
+        assert_same(loader, view.batches(16))
 
 
 class TestPickling:

@@ -20,7 +20,7 @@ from oocdata.engines import buffers
 from oocdata.errors import ArgumentError, DatasetGoneError, WorkerError
 from oocdata.memory import account, memory_limit
 from oocdata.reading.workers.process import Process
-from oocdata.reading.workers.sharing import anonymous_memory, share_loader
+from oocdata.reading.workers.sharing import anonymous_memory, is_shared, share_loader
 from oocdata.runs import Pass, Run, run_bytes
 from oocdata.stream import Stream
 
@@ -73,6 +73,7 @@ class WorkerPool:
         slot_bytes = max(1, pages) * mmap.PAGESIZE
         loader_memory, lengths = share_loader(loader)
         try:
+            self._loader = mmap.mmap(loader_memory, 0, prot=mmap.PROT_READ), lengths
             slots = self._allocate(loader.workers * TASKS + runs_in_use, slot_bytes)
             slots -= min(runs_in_use, slots - 1)
             self._free = list(range(slots))
@@ -142,6 +143,11 @@ class WorkerPool:
             worker.queue.append(slot)
             worker.send((run, slot, turn))
             return partial(self._result, worker, run, slot)
+
+    def can_read(self, loader: Loader | Stream) -> bool:
+        """Return whether the workers live, and have the loader as it is now."""
+        alive = not self._closed and all(worker.is_alive for worker in self._workers)
+        return alive and self.failure is None and is_shared(loader, *self._loader)
 
     @property
     def _has_room(self) -> bool:

@@ -68,7 +68,7 @@ class Process:
         deadline = time.monotonic() + self._seconds
         try:
             while not self._connection.poll(_POLL_SECONDS):
-                if self._process.poll() is not None and not self._connection.poll(0):
+                if not self.is_alive and not self._connection.poll(0):
                     raise EOFError
                 if time.monotonic() > deadline:
                     self._hung = True
@@ -118,6 +118,11 @@ class Process:
             epoch=run.epoch,
             step=run.start,
         )
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process has not ended."""
+        return self._process.poll() is None
 
     def kill(self) -> None:
         """End the process now, whatever it is doing; it has no state to lose."""

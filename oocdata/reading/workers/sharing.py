@@ -14,6 +14,8 @@ import tempfile
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from oocdata.describe import as_json, from_json
 from oocdata.describe.functions import constants_read
 from oocdata.engines.buffers import ALIGNMENT
@@ -49,7 +51,7 @@ def share_loader(loader: Loader | Stream) -> tuple[int, tuple[int, ...]]:
     The parts are the pickle and the buffers of its arrays; each begins at a multiple of 64 bytes.
     The caller passes the descriptor to the workers and closes it.
     """
-    parts = [memoryview(part).cast("B") for part in _pickled(loader)]
+    parts = _pickled(loader)
     lengths = tuple(map(len, parts))
     descriptor = anonymous_memory(sum(map(_aligned, lengths)))
     with open(descriptor, "wb", closefd=False) as file:
@@ -59,12 +61,26 @@ def share_loader(loader: Loader | Stream) -> tuple[int, tuple[int, ...]]:
     return descriptor, lengths
 
 
-def map_loader(memory: Any, lengths: Sequence[int]) -> Loader | Stream:
-    """Return the loader in shared memory; its arrays refer to `memory`."""
+def is_shared(loader: Loader | Stream, memory: Any, lengths: Sequence[int]) -> bool:
+    """Return whether a loader is as it was when it was copied to shared memory."""
+    parts = _pickled(loader)
+    return tuple(map(len, parts)) == lengths and all(
+        np.array_equal(np.frombuffer(part, np.uint8), np.frombuffer(view, np.uint8))
+        for part, view in zip(parts, _parts(memory, lengths), strict=True)
+    )
+
+
+def _parts(memory: Any, lengths: Sequence[int]) -> list[memoryview]:
     views, offset = [], 0
     for length in lengths:
         views.append(memoryview(memory)[offset : offset + length])
         offset += _aligned(length)
+    return views
+
+
+def map_loader(memory: Any, lengths: Sequence[int]) -> Loader | Stream:
+    """Return the loader in shared memory; its arrays refer to `memory`."""
+    views = _parts(memory, lengths)
     text, objects, constants = pickle.loads(views[0], buffers=views[1:])
     own = constants_read(objects)
     for name, value in constants.items():
@@ -92,14 +108,15 @@ def dumps(value: object, buffers: Callable[[pickle.PickleBuffer], Any] | None = 
     return pickled
 
 
-def _pickled(loader: Loader | Stream) -> list[Any]:
-    """Return the pickle of a loader, and the buffers kept out of it."""
+def _pickled(loader: Loader | Stream) -> list[memoryview]:
+    """Return the bytes of a loader's pickle, and of the buffers kept out of it."""
     objects: list[Any] = []
     text = as_json(loader, objects=objects)
     buffers: list[pickle.PickleBuffer] = []
     try:
         parts = text, objects, constants_read(objects)
-        return [dumps(parts, buffers.append), *(buffer.raw() for buffer in buffers)]
+        pickled = memoryview(dumps(parts, buffers.append))
+        return [pickled, *(buffer.raw().cast("B") for buffer in buffers)]
     except Exception as error:  # pickling runs code of the objects, which may raise anything
         names = ", ".join(getattr(each, "__qualname__", type(each).__name__) for each in objects)
         raise ArgumentError(
