@@ -27,8 +27,11 @@ if TYPE_CHECKING:
     from oocdata.reading.workers.pool import WorkerPool
     from oocdata.stream import Stream
 
-_Idle: TypeAlias = "tuple[WorkerPool, Sequence[Callable[[], object]]]"
+_Idle: TypeAlias = "tuple[WorkerPool, Sequence[Callable[..., object]]]"
 """A pool, and the functions that wait for its unread runs."""
+
+_SECONDS = 1.0
+"""How long to wait for runs that nobody will read: as long as processes take to start."""
 
 _idle_of: WeakKeyDictionary[Loader | Stream, list[_Idle]] = WeakKeyDictionary()
 """Idle pools of loaders that are iterated over, from one epoch to the next."""
@@ -116,14 +119,14 @@ class Reader:
             if together <= pool.together and pool.can_read(self.loader):
                 for result in unread:
                     with suppress(Exception):  # the pass that requested this run has ended
-                        result()
+                        result(_SECONDS)
                 if pool.failure is None:
                     return pool
             pool.close()
         together = max(together, self.loader.steps_together)
         return WorkerPool(self.loader, self._runs_in_use, together)
 
-    def release(self, pool: WorkerPool, unread: Sequence[Callable[[], object]]) -> None:
+    def release(self, pool: WorkerPool, unread: Sequence[Callable[..., object]]) -> None:
         """Keep the worker processes of a finished pass for the next one, unless one has died."""
         if pool.failure is not None or (self._closed and self._ends_workers):
             pool.close()
@@ -308,7 +311,12 @@ class _Workers:
     def begin(self, number: int) -> Callable[[], list[Any]]:
         assert self._pool is not None
         call, finish = self._pool.begin(self._pass.run(number), self._pass, number), self._finish
-        return lambda: finish(call())  # not `self`: an idle pool must not keep its loader alive
+
+        # Without `self`, because an idle pool must not keep its loader alive.
+        def result(seconds: float | None = None) -> list[Any]:
+            return finish(call(seconds))
+
+        return result
 
     def close(self, ahead: Sequence[Any]) -> None:
         pool, self._pool = self._pool, None

@@ -129,14 +129,9 @@ def test_a_worker_that_hangs(way: Any, act: Any, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("OOCDATA_WORKER_SECONDS", "1")
     receive = Process.receive
 
-    def patient(worker: Process, run: Run) -> tuple[Any, ...]:
+    def patient(worker: Process, run: Run, seconds: float | None) -> tuple[Any, ...]:
         """Wait for what does not hang as long as a busy machine needs."""
-        given = worker._seconds
-        worker._seconds = given if run.start == 9 else 600
-        try:
-            return receive(worker, run)
-        finally:
-            worker._seconds = given
+        return receive(worker, run, seconds if run.start == 9 else 600)
 
     monkeypatch.setattr(Process, "receive", patient)
     with pytest.raises(

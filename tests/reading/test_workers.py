@@ -469,6 +469,23 @@ class TestFromEpochToEpoch:
         gc.collect()
         assert not self.pids()
 
+    def test_a_function_that_would_go_on_for_long(self, view: ooc.View, tmp_path: Path) -> None:
+        """Workers that are busy with an epoch that was left are not waited for."""
+
+        def once(x: np.ndarray) -> np.ndarray:
+            if x[0, 0] > 0 and not (tmp_path / "begun").exists():
+                (tmp_path / "begun").touch()
+                threading.Event().wait()
+            return x
+
+        loader = view.map(once, spec=DOUBLES).batches(16, workers=1)
+        next(iter(loader))
+        pids = self.pids()
+        while not (tmp_path / "begun").exists():
+            os.sched_yield()
+        assert_same(loader, view.batches(16))
+        assert not self.pids() & pids
+
     def test_what_a_function_holds_has_changed(self, view: ooc.View) -> None:
         class Scale:
             factor = 2.0

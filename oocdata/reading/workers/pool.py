@@ -119,13 +119,14 @@ class WorkerPool:
 
     def begin(
         self, run: Run, pass_: Pass | None = None, number: int = -1
-    ) -> Callable[[], list[Batch]]:
+    ) -> Callable[..., list[Batch]]:
         """Send a run to the worker with the fewest tasks; wait while all workers have enough.
 
         Runs of a stream, and runs of a pass that fetch from stores, go to the workers in turn: then
         each worker can request its following runs by itself.
 
-        Returns a function that waits for the batches of the run; it must be called once. Raises
+        Returns a function that waits for the batches of the run, for some seconds if these are
+        given, after which the worker is ended; it must be called once. Raises
         WorkerError if a worker has died, and DatasetGoneError if the pool is closed.
         """
         with self._lock:
@@ -160,11 +161,13 @@ class WorkerPool:
                 "processes have been ended."
             )
 
-    def _result(self, worker: Process, run: Run, slot: int) -> list[Batch]:
+    def _result(
+        self, worker: Process, run: Run, slot: int, seconds: float | None = None
+    ) -> list[Batch]:
         with self._lock:  # a worker answers in the order of its tasks
             self.changed.wait_for(lambda: worker.queue[0] == slot)
         try:
-            kind, *answer = worker.receive(run)
+            kind, *answer = worker.receive(run, seconds)
         except WorkerError as error:
             with self._lock:
                 self._done(worker)

@@ -59,15 +59,17 @@ class Process:
         with suppress(OSError):  # the process is dead, which `receive` reports
             self._connection.send_bytes(pickle.dumps(message))
 
-    def receive(self, run: Run) -> tuple[Any, ...]:
+    def receive(self, run: Run, seconds: float | None = None) -> tuple[Any, ...]:
         """Wait for the answer to the oldest task, which was to read `run`.
 
         The answer is ``("read", places of the arrays)`` or ``("raised", pickled exception,
-        traceback)``. Raises WorkerError if the process has ended, or was busy for too long.
+        traceback)``. Raises WorkerError if the process has ended, or was busy for too long: for
+        `seconds`, if given.
         """
-        deadline = time.monotonic() + self._seconds
+        seconds = self._seconds if seconds is None else seconds
+        deadline = time.monotonic() + seconds
         try:
-            while not self._connection.poll(_POLL_SECONDS):
+            while not self._connection.poll(min(seconds, _POLL_SECONDS)):
                 if not self.is_alive and not self._connection.poll(0):
                     raise EOFError
                 if time.monotonic() > deadline:
