@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from oocdata.datasets.spec import Batch, leaves, map_tree
@@ -23,7 +24,11 @@ if TYPE_CHECKING:
 
 
 class _OrderedBatches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no types
-    """Batches that one thread requests in order; they are read ahead here, not by Keras's pool."""
+    """Batches that one thread requests in order; they are read ahead here, not by Keras's pool.
+
+    Each epoch is read by a loader of its own, with which the worker processes end: TensorFlow never
+    frees this object.
+    """
 
     def __init__(self, dataset: Dataset | Generated, steps: int) -> None:
         if dataset.is_multi_array or any(leaf.dtype.hasobject for leaf in leaves(dataset.spec)):
@@ -143,7 +148,7 @@ class Batches(_OrderedBatches):
                 "`batches(…, shuffle=True)`."
             )
         if self._in_epoch:
-            self._ahead = self._ahead or self.loader.epoch(self.epoch - 1, start=step)
+            self._ahead = self._ahead or replace(self.loader).epoch(self.epoch - 1, start=step)
             batch = next(self._ahead)
         else:  # Keras's threads may request steps after an epoch, which must not read ahead
             batch = self.loader.batch(step, self.epoch - 1)
@@ -179,7 +184,7 @@ class StreamBatches(_OrderedBatches):
             self._end_pass()
         batch = self._seen.pop(step, None)
         if batch is None:
-            self._ahead = self._ahead or iter(self.stream)
+            self._ahead = self._ahead or iter(replace(self.stream))
             batch = next(self._ahead, None)
         if batch is None:
             raise EmptyError(
@@ -192,7 +197,7 @@ class StreamBatches(_OrderedBatches):
         else:
             self._seen[step] = batch
         if len(self._asked) == len(self):
-            self._end_pass()  # TensorFlow never frees this object, so it must not keep generators
+            self._end_pass()
         return batch
 
     def _end_pass(self) -> None:
