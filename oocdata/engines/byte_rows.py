@@ -24,8 +24,12 @@ from oocdata.engines.source import Source, Storage, WithStorage
 from oocdata.engines.strided import Strided
 from oocdata.errors import SourceError
 
-_PIECE = 4 << 20
-"""Bytes that are read at a time, unless a row is larger."""
+_PIECE = 1 << 20
+"""Bytes that are read at a time, unless a row is larger: so they stay in the processor's cache, and
+blocks of the pool are reused for shorter reads without being shrunk."""
+
+_DIRECT_PIECE = 4 << 20
+"""The same for large rows, of which records are read directly into their ``bytes``."""
 
 OBJECT_BYTES = 48
 """Bytes of a Python ``bytes`` besides its content: 33, and its pointer in the array, rounded up."""
@@ -102,16 +106,17 @@ class ByteRows(WithStorage):
         rows, stored = covered_rows(origins, extent), self._storage
         most = self.values.shape[0]
         starts, stops = read_bounds(self.offsets, rows, most, stored.path, stored.key)
+        lengths = stops - starts
+        is_large = lengths.sum() >= _LARGE * len(rows)
         elements = np.empty(len(rows), object)
-        for batch in row_batches(stops - starts, _PIECE):
-            elements[batch] = self._bytes(rows[batch], starts[batch], stops[batch])
+        for batch in row_batches(lengths, _DIRECT_PIECE if is_large else _PIECE):
+            elements[batch] = self._bytes(rows[batch], starts[batch], stops[batch], is_large)
         out[...] = elements.reshape(out.shape)
 
-    def _bytes(self, rows: Ints, starts: Ints, stops: Ints) -> list[bytes]:
+    def _bytes(self, rows: Ints, starts: Ints, stops: Ints, is_large: bool) -> list[bytes]:
         """Read rows, given by their bounds in `values`."""
         lengths = stops - starts
         frame, values = self.framing, self.values
-        is_large = lengths.sum() >= _LARGE * len(rows)
         try:
             if is_large and isinstance(frame, Frame) and isinstance(values, Strided):
                 delivered = _read_direct(values, frame, starts, lengths)

@@ -24,7 +24,7 @@ import oocdata as ooc
 from oocdata.box import Extent
 from oocdata.datasets.spec import leaves
 from oocdata.describe import fingerprint, from_json
-from oocdata.engines import byte_rows
+from oocdata.engines import buffers, byte_rows
 from oocdata.engines.byte_rows import ByteRows, largest_rows, size_counts
 from oocdata.engines.files import FileVersion
 from oocdata.engines.memory_array import MemoryArray
@@ -219,6 +219,26 @@ class TestRows:
         with pytest.raises(SourceError, match="it has changed") as raised:
             view.take([3])
         assert raised.value.path == path
+
+    def test_memory_is_recycled_from_read_to_read(
+        self, store: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A read of 9 MiB ended with a short piece, for which a block of the pool was shrunk."""
+        view = ooc.open(store([b"%06d" % row * 1700 for row in range(925)]))
+        mapped: list[int] = []
+
+        def reserve(kind: Any, nbytes: int) -> Any:
+            mapped.append(nbytes)
+            return reserved(kind, nbytes)
+
+        reserved = buffers.reserve
+        monkeypatch.setattr(buffers, "reserve", reserve)
+        for _ in range(2):
+            view.take(range(925))
+        mapped.clear()
+        for _ in range(3):
+            assert view.take(range(925))[-1] == b"000924" * 1700
+        assert not mapped
 
     def test_workers(self, store: Callable[..., str]) -> None:
         view = ooc.open(store(numbered(30)))
