@@ -215,8 +215,8 @@ def _resident_bytes(loader: Loader, ahead: Ahead) -> int:
         tables += number * (_CHUNK_BYTES + _PLAN_BYTES * loader.dataset.is_remote)
     decoding = _DECODING_BYTES if cached else 0
     if any(leaf.form != "dense" for leaf in leaves(loader.dataset.spec)):
-        # `to_tf` copies the used part of arrays of varying length: of the batch in use and of the
-        # next, and malloc keeps as much as one of them.
+        # `to_tf` copies padded rows and rows that TensorFlow parses: of the batch in use and of the
+        # next, and malloc keeps as much as one of them. For sparse and ragged rows, a reserve.
         decoding += 3 * loader.batch_bytes
     if any(leaf.dtype.hasobject for leaf in leaves(loader.dataset.spec)):
         decoding += _RETAINED_RUNS * ahead.together * loader.batch_bytes

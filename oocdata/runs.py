@@ -56,17 +56,19 @@ def steps_together(
     steps: int,
     batch_bytes: int,
     *,
+    share: int | None = None,
     share_chunks: bool = False,
     far: bool = False,
 ) -> int:
     """Return how many steps of an epoch to read at once.
 
-    With `share_chunks`, as many as memory allows: each row costs the decoding of a chunk, unless
-    other rows of the same run are in that chunk too. Where every epoch fetches its bytes from a
-    store (`far`), fewer, so that more runs are in flight.
+    `share` is the memory for all batches in flight, by default as `set_memory` says. With
+    `share_chunks`, as many as memory allows: each row costs the decoding of a chunk, unless other
+    rows of the same run are in that chunk too. Where every epoch fetches its bytes from a store
+    (`far`), fewer, so that more runs are in flight.
     """
-    share = batch_share() // (_RUNS_FAR if far else _RUNS)
-    by_bytes = min(_RUN_BYTES, share) // max(1, batch_bytes)
+    share = batch_share() if share is None else share
+    by_bytes = min(_RUN_BYTES, share // (_RUNS_FAR if far else _RUNS)) // max(1, batch_bytes)
     if not share_chunks:
         many = min(_MOST_STEPS, _LONG_RUN // max(1, batch_bytes))
         by_bytes = min(by_bytes, max(many, _MOST_LONG_STEPS))

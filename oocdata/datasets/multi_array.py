@@ -32,8 +32,8 @@ class MultiArrayBatch(ABC):
 
     @property
     @abstractmethod
-    def arrays(self) -> tuple[tuple[NDArray[Any], ...], Ints]:
-        """Arrays as long as the number of values, and one, of fixed shape, that describes them."""
+    def arrays(self) -> tuple[NDArray[Any], ...]:
+        """The arrays of which TensorFlow makes a tensor."""
 
     @abstractmethod
     def __len__(self) -> int: ...

@@ -58,9 +58,9 @@ class RaggedBatch(MultiArrayBatch):
         return np.diff(self.row_splits)
 
     @property
-    def arrays(self) -> tuple[tuple[NDArray[Any], ...], Ints]:
+    def arrays(self) -> tuple[NDArray[Any], ...]:
         """The values, and the row splits."""
-        return (self.values,), self.row_splits
+        return self.values, self.row_splits
 
     def __len__(self) -> int:
         return len(self.row_splits) - 1

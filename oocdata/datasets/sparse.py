@@ -47,9 +47,9 @@ class SparseBatch(MultiArrayBatch):
         return self.shape[0]
 
     @property
-    def arrays(self) -> tuple[tuple[NDArray[Any], ...], Ints]:
-        """Indices and values; number of values and number of rows."""
-        return (self.indices, self.values), np.array([len(self.values), len(self)])
+    def arrays(self) -> tuple[NDArray[Any], ...]:
+        """Indices, values and shape."""
+        return self.indices, self.values, np.array(self.shape)
 
     def __getitem__(self, row: int) -> SparseBatch:
         """Return one row, as a batch of one."""
@@ -107,7 +107,7 @@ class Sparse(MultiArrayView):
         for batch, length in enumerate(lengths):
             part = slice(firsts[batch], firsts[batch + 1])
             counts = entries.counts[rows[batch] : rows[batch + 1]]
-            indices[batch][:, 0] = np.repeat(np.arange(length), counts)
+            indices[batch][:, 0] = np.repeat(np.arange(length, dtype=np.int32), counts)
             indices[batch][:, 1] = entries.columns[part]
             values[batch][...] = entries.values[part]
         (width,) = self.element

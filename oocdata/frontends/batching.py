@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
-from collections.abc import Iterable, Sequence
+from bisect import bisect
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Ints
 from oocdata.datasets.multi_array import MultiArrayBatch, aligned_length
 from oocdata.datasets.spec import ArraySpec, Batch, columns_of, leaves
 from oocdata.engines.buffers import empty, side_by_side
@@ -42,88 +43,100 @@ def checked_start(loader: Loader, start: tuple[int, int], epochs: int) -> tuple[
 
 
 def stack_batches(batches: Sequence[Batch], loader: Loader | Stream) -> list[NDArray[Any]]:
-    """Return the batches of a run, all of one length, as arrays with an axis of steps in front.
+    """Return the batches of a run, all of one length, as arrays that TensorFlow takes.
 
-    Each leaf is an array of shape (steps, batch, …); sparse, ragged and padded leaves are several
-    arrays each, see `composed_arrays`.
+    A dense leaf is an array of shape (steps, batch, …), and a padded one has the values of each
+    step, shape (steps, longest, …), and its first two lengths. Sparse and ragged leaves are several
+    arrays for each batch, see `separate_arrays`; then the number of batches, shape (1,), is last.
     """
-    size, spec = loader.batch_size // loader.num_shards, loader.dataset.spec
-    return without_aliases(
-        array
-        for column, leaf in zip(columns_of(batches, spec), leaves(spec), strict=True)
-        for array in _leaf_arrays(column, size, leaf)
-    )
+    size, most = loader.batch_size // loader.num_shards, most_separate(loader)
+    arrays: list[Iterable[NDArray[Any]]] = []
+    for column, leaf in zip(columns_of(batches, loader.spec), leaves(loader.spec), strict=True):
+        if leaf.form == "dense":
+            one = replace(leaf, shape=leaf.shape[1:])
+            arrays.append([_encoded(_stack(column, size, one))])
+        elif leaf.form == "padded":
+            arrays.append(_padded_arrays(column, replace(leaf, shape=leaf.shape[2:])))
+        else:
+            arrays.append(separate_arrays(column, leaf, most))
+    count = [np.full(1, len(batches), np.int64)] if most else []
+    return without_aliases(itertools.chain(*arrays, count))
+
+
+def most_separate(loader: Loader | Stream) -> int:
+    """Return the most batches of a run that are several arrays each; 0 if all leaves are dense."""
+    return cast("Loader", loader).most_together if loader.dataset.is_multi_array else 0
 
 
 def without_aliases(arrays: Iterable[NDArray[Any]]) -> list[NDArray[Any]]:
-    """Return the arrays, copying each that shares memory with an earlier one.
+    """Return C-contiguous arrays, copying each that shares memory with an earlier one.
 
     A mapped function may return one array twice, as ``lambda x: (x, x)`` does. But TensorFlow
     computes in place in the memory of a tensor with a single reference.
     """
     distinct: list[NDArray[Any]] = []
+    starts: list[int] = []  # ascending addresses, and where each array ends
+    ends: list[int] = []
     for array in arrays:
-        if any(np.may_share_memory(array, other) for other in distinct):
+        start: int = array.__array_interface__["data"][0]
+        at, end = bisect(starts, start), start + array.nbytes
+        if (at and ends[at - 1] > start) or (at < len(starts) and starts[at] < end):
             copy = empty(array.shape, array.dtype)
             np.copyto(copy, array)
             array = copy
+        elif array.nbytes:
+            starts.insert(at, start)
+            ends.insert(at, end)
         distinct.append(array)
     return distinct
 
 
-def _leaf_arrays(batches: Sequence[Any], size: int, spec: ArraySpec) -> list[NDArray[Any]]:
-    dense = spec.form == "dense"
-    arrays = [_stack(batches, size, spec)] if dense else composed_arrays(batches, size, spec)
-    # Strings of TensorFlow are bytes.
-    return [np.char.encode(each, "utf-8") if each.dtype.kind == "U" else each for each in arrays]
+def _encoded(array: NDArray[Any]) -> NDArray[Any]:
+    """Return an array with strings as bytes, as TensorFlow has them."""
+    return np.char.encode(array, "utf-8") if array.dtype.kind == "U" else array
 
 
-def composed_specs(spec: ArraySpec, length: int | None) -> list[ArraySpec]:
-    """Return the specs of the arrays that represent a leaf of a batch of `length` elements."""
-    int64 = np.dtype(np.int64)
-    if spec.form == "sparse":
-        return [ArraySpec((None, 2), int64), ArraySpec((None,), spec.dtype), ArraySpec((2,), int64)]
-    if spec.form == "ragged":
-        splits = ArraySpec((None if length is None else length + 1,), int64)
-        return [ArraySpec((None, *spec.shape[1:]), spec.dtype), splits]
-    if spec.form == "padded":
-        return [ArraySpec((None, *spec.shape[1:]), spec.dtype), ArraySpec((2,), int64)]
-    return [ArraySpec((length, *spec.shape), spec.dtype)]
+def separate_specs(leaf: ArraySpec) -> list[ArraySpec]:
+    """Return the specs of the arrays of a sparse or ragged leaf of a batch.
 
-
-def composed_arrays(
-    batches: Sequence[MultiArrayBatch], size: int, spec: ArraySpec
-) -> list[NDArray[Any]]:
-    """Return sparse, ragged or padded batches as arrays with an axis of steps in front.
-
-    The arrays are those of `composed_specs`: arrays of varying length, shape (steps, longest, …),
-    and one of fixed length.
+    All but the last have another length in each batch.
     """
-    *long_specs, fixed_spec = composed_specs(spec, size)
-    parts = [_parts(batch) for batch in batches]
-    arrays = [
-        _stack_unequal(
-            [long[at] for long, _ in parts], replace(long_spec, shape=long_spec.shape[1:])
-        )
-        for at, long_spec in enumerate(long_specs)
+    length, int64 = leaf.shape[0], np.dtype(np.int64)
+    if leaf.form == "sparse":
+        return [ArraySpec((None, 2), int64), ArraySpec((None,), leaf.dtype), ArraySpec((2,), int64)]
+    splits = ArraySpec((None if length is None else length + 1,), int64)
+    return [ArraySpec((None, *leaf.shape[2:]), leaf.dtype), splits]
+
+
+def separate_arrays(
+    batches: Sequence[MultiArrayBatch], leaf: ArraySpec, most: int
+) -> Iterator[NDArray[Any]]:
+    """Yield the arrays of a sparse or ragged leaf of the batches of a run.
+
+    They are, for each spec of `separate_specs` but the last, an array of each batch, and empty ones
+    up to `most`, because TensorFlow needs a fixed number; then one of shape (most, …) for the last.
+    """
+    no_rows = replace(leaf, shape=(leaf.shape[0] or 0, *leaf.shape[1:]))
+    empties = [
+        np.zeros([length or 0 for length in spec.shape], spec.dtype)
+        for spec in separate_specs(no_rows)
     ]
-    shape = parts[0][1].shape if parts else fixed_spec.shape
-    fixed_arrays = empty((len(batches), *shape), np.int64)
-    for at, (_, fixed) in enumerate(parts):
-        fixed_arrays[at] = fixed
-    return [*arrays, fixed_arrays]
+    parts = [batch.arrays for batch in batches]
+    for at, none in enumerate(empties[:-1]):
+        for array in (each[at] for each in parts):
+            yield _encoded(_stack([array], len(array), ArraySpec(array.shape[1:], none.dtype))[0])
+        yield from [none] * (most - len(batches))
+    fixed = np.zeros((most, *(parts[0] if parts else empties)[-1].shape), np.int64)
+    for step, each in enumerate(parts):
+        fixed[step] = each[-1]
+    yield fixed
 
 
-def _parts(
-    batch: MultiArrayBatch | NDArray[Any],
-) -> tuple[tuple[NDArray[Any], ...], Ints]:
-    """Return a batch's arrays of varying length, and its array of fixed length.
-
-    For a padded array, the latter holds its first two lengths.
-    """
-    if isinstance(batch, MultiArrayBatch):
-        return batch.arrays
-    return (batch.reshape(-1, *batch.shape[2:]),), np.array(batch.shape[:2])
+def _padded_arrays(batches: Sequence[NDArray[Any]], spec: ArraySpec) -> list[NDArray[Any]]:
+    """Return the values of padded batches, shape (steps, longest, …), and the lengths of each."""
+    values = [batch.reshape(-1, *batch.shape[2:]) for batch in batches]
+    counts = np.array([batch.shape[:2] for batch in batches], np.int64).reshape(-1, 2)
+    return [_encoded(_stack_unequal(values, spec)), counts]
 
 
 def _stack_unequal(arrays: Sequence[NDArray[Any]], spec: ArraySpec) -> NDArray[Any]:

@@ -93,25 +93,18 @@ class ParseExamples:
         """Spec of a parsed element."""
         return {feature.name: feature.spec for feature in self.features}
 
-    def tensors(self, records: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    def tensors(self, records: tf.Tensor) -> tuple[Any, ...]:
         """Return the features of records, shape (steps, batch), for `to_tf`.
 
-        Each tensor has an axis of steps in front; ragged rows are two, values and row splits.
+        Each tensor has an axis of steps in front; that of ragged rows is a ``tf.RaggedTensor``.
         """
-        tensors: list[tf.Tensor] = []
+        tensors: list[Any] = []
         with tf.device("CPU"):
             steps, batch = tf.unstack(tf.shape(records, tf.int64))
             for made in self._parsed(tf.reshape(records, [-1])).values():
                 if isinstance(made, tf.RaggedTensor):
-                    places = tf.range(steps)[:, None] * batch + tf.range(batch + 1)
-                    splits = tf.gather(made.row_splits, places)
-                    ends = tf.concat([splits[:, 0], made.row_splits[-1:]], 0)
-                    by_step = tf.RaggedTensor.from_row_splits(made.values, ends, validate=False)
-                    size = records.shape[1]
-                    splits = tf.ensure_shape(
-                        splits - splits[:, :1], (None, None if size is None else size + 1)
-                    )
-                    tensors += [by_step.to_tensor(), splits]
+                    splits = tf.range(steps + 1) * batch
+                    tensors.append(tf.RaggedTensor.from_row_splits(made, splits, validate=False))
                 else:
                     shape = tf.concat([tf.shape(records), tf.shape(made)[1:]], 0)
                     stacked = tf.reshape(made, shape)

@@ -16,23 +16,18 @@ functions, made for `tf.raw_ops` by `_graph_function`.
 from __future__ import annotations
 
 import atexit
-import itertools
 import weakref
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from oocdata.datasets.spec import ArraySpec, leaves, map_tree
+from oocdata.datasets.spec import leaves, map_tree
 from oocdata.describe import fingerprint
 from oocdata.errors import ArgumentError, needed
 from oocdata.frontends import feeds
-from oocdata.frontends.batching import (
-    checked_start,
-    composed_specs,
-    stack_batches,
-    tensor_dtype,
-)
+from oocdata.frontends.batching import checked_start, most_separate, stack_batches
 from oocdata.frontends.shutdown import calls
+from oocdata.frontends.tensors import held_spec, slices, stacked_tensors, taken_specs, unpacked
 from oocdata.index import as_count
 from oocdata.reading.ahead import Reader
 from oocdata.runs import Pass, Passes
@@ -148,19 +143,18 @@ def dataset_of_passes(
     )  # fmt: skip
     number = feeds.add(feeds.Feed(loader, begin, text, reader))
 
-    stacked = [_tensor_spec(part, None) for part in _array_specs(loader)]
     delivered: Any = loader if parsed is None else parsed
-    composed, spec = delivered.dataset.is_multi_array, delivered.spec
-    parser = None if parsed is None else delivered.dataset.fn
+    spec, taken = delivered.spec, taken_specs(loader)
+    held: Any = map_tree(held_spec, spec)
 
     def batches(*arrays: tf.Tensor) -> tf.Tensor:
-        arrays = tuple(map(tf.ensure_shape, arrays, [each.shape for each in stacked]))
-        if parser is not None:
-            arrays = parser.tensors(*arrays)
-        rest = iter(arrays)
-        tree = arrays if composed else map_tree(lambda _: next(rest), spec)
+        arrays = tuple(map(tf.ensure_shape, arrays, [each.shape for each in taken]))
+        if parsed is None:
+            tensors = stacked_tensors(arrays, spec, most_separate(loader))
+        else:
+            tensors = delivered.dataset.fn.tensors(*arrays)
         # Not `unbatch`, which copies each batch.
-        return tf.data.experimental.to_variant(tf.data.Dataset.from_tensor_slices(tree))
+        return tf.data.experimental.to_variant(slices(tensors, spec))
 
     # A pass begins when its first element is requested, not when an iterator is made: `fit` makes
     # two iterators an epoch and uses one. The state of a scan is the iterator's position, which
@@ -173,66 +167,31 @@ def dataset_of_passes(
         input_dataset=tf.data.experimental.to_variant(numbers),
         initial_state=[not_begun, own_fingerprint],
         other_arguments=[feed, own_fingerprint],
-        f=_read_function(tuple(each.dtype for each in stacked)),
-        output_types=[each.dtype for each in stacked],
-        output_shapes=[each.shape for each in stacked],
+        f=_read_function(tuple(each.dtype for each in taken)),
+        output_types=[each.dtype for each in taken],
+        output_shapes=[each.shape for each in taken],
         preserve_cardinality=False,  # so that StopIteration ends it
     )
-    elements: Any = map_tree(_tensor_spec, tuple(_array_specs(delivered)) if composed else spec)
-    flat = tf.nest.flatten(elements)
+    # TensorFlow's datasets hold sparse and ragged tensors as variants.
+    flat = [
+        each if isinstance(each, tf.TensorSpec) else tf.TensorSpec(None, tf.variant)
+        for each in tf.nest.flatten(held)
+    ]
     variant = tf.raw_ops.FlatMapDataset(
         input_dataset=runs,
         other_arguments=[],
-        f=_graph_function(batches, stacked),
-        output_types=[leaf.dtype for leaf in flat],
-        output_shapes=[leaf.shape for leaf in flat],
+        f=_graph_function(batches, taken),
+        output_types=[each.dtype for each in flat],
+        output_shapes=[each.shape for each in flat],
     )
-    dataset = tf.data.experimental.from_variant(variant, elements)
-    if composed:  # a flat tuple until here, because TensorFlow sorts the keys of dicts
-        dataset = dataset.map(without_autograph(lambda *arrays: _composed_element(arrays, spec)))
+    dataset = tf.data.experimental.from_variant(variant, held)
+    if any(leaf.form == "padded" for leaf in leaves(spec)):
+        dataset = dataset.map(without_autograph(partial(unpacked, spec)))
     options = bounded_options()
     options.experimental_symbolic_checkpoint = True
     dataset = dataset.with_options(options)
     forget_after(dataset, feeds.forget, number)
     return dataset
-
-
-def _array_specs(loader: Loader | Stream) -> list[ArraySpec]:
-    """Return the specs of the arrays that `stack_batches` makes, without the axis of steps."""
-    length = next(leaves(loader.spec)).shape[0]
-    return [part for leaf in leaves(loader.dataset.spec) for part in composed_specs(leaf, length)]
-
-
-def _tensor_spec(leaf: ArraySpec, *axes: None) -> tf.TensorSpec:
-    """Return the spec of a tensor, with unknown lengths along axes before those of an array."""
-    return tf.TensorSpec((*axes, *leaf.shape), tensor_dtype(leaf.dtype))
-
-
-def _composed_element(arrays: tuple[tf.Tensor, ...], spec: Any) -> Any:
-    """Return an element whose sparse, ragged and padded tensors are built from their arrays."""
-    rest = iter(arrays)
-
-    def tensor(leaf: ArraySpec) -> Any:
-        if leaf.form == "ragged":
-            values, splits = itertools.islice(rest, 2)
-            return tf.RaggedTensor.from_row_splits(values[: splits[-1]], splits, validate=False)
-        if leaf.form == "padded":
-            values, counts = itertools.islice(rest, 2)
-            shape = tf.concat([counts, tf.constant(leaf.shape[2:], tf.int64)], 0)
-            values = values[: counts[0] * counts[1]]
-            return tf.ensure_shape(tf.reshape(values, shape), leaf.shape)
-        if leaf.form == "dense":
-            return next(rest)
-        indices, values, counts = itertools.islice(rest, 3)
-        length, width = leaf.shape
-        rows = tf.constant(length, tf.int64) if length is not None else counts[1]
-        shape = tf.stack([rows, tf.constant(width, tf.int64)])
-        # Flat, because TensorFlow would copy a part of an array whose rows have 16 bytes. Batches
-        # of several steps then take 1 / 1.3 of the processor's time, 1 / 1.5 by NumPy iteration.
-        flat = tf.reshape(indices, [-1])[: 2 * counts[0]]
-        return tf.sparse.SparseTensor(tf.reshape(flat, [-1, 2]), values[: counts[0]], shape)
-
-    return map_tree(tensor, spec)
 
 
 def bounded_options() -> tf.data.Options:

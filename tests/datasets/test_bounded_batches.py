@@ -71,7 +71,7 @@ def rows(tmp_path: Path) -> ooc.Ragged:
 def test_tensors_are_the_memory_that_was_read_into(rows: ooc.Ragged, steps: int) -> None:
     loader = rows.pad(BOUNDS).astype("f8").batches(20, shuffle=True, bucket=BOUNDS)
     batches = loader.read(Run(epoch=0, start=0, stop=steps))
-    values, counts = stack_batches(batches, loader)
+    values, counts, _ = stack_batches(batches, loader)
     assert len(values) == steps
     for step, batch in enumerate(batches):
         assert batch.dtype == np.float64

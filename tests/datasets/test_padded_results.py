@@ -130,7 +130,7 @@ def test_any_widths(of_batches: list[int]) -> None:
     dataset = ooc.open(np.arange(len(widths))).map(pad, spec=ooc.ArraySpec((4,), "i8", "padded"))
     loader = dataset.batches(2)
     batches = loader.read(Run(epoch=0, start=0, stop=len(loader)))
-    values, counts = stack_batches(batches, loader)
+    values, counts, _ = stack_batches(batches, loader)
     for step, width in enumerate(widths[::2]):
         assert batches[step].shape == (2, width)
         assert counts[step].tolist() == [2, width]

@@ -147,12 +147,17 @@ def test_rows_of_a_run_are_one_read(rows: ooc.Ragged, monkeypatch: pytest.Monkey
 def test_tensors_are_the_memory_that_was_read_into(
     rows: ooc.Ragged, steps: int, dtype: str
 ) -> None:
-    loader = rows.astype(dtype).batches(20, shuffle=True)
+    loader = rows.astype(dtype).batches(8, shuffle=True)
     batches = loader.read(Run(epoch=0, start=0, stop=steps))
-    values, splits = stack_batches(batches, loader)
-    assert (len(values), splits.shape) == (steps, (steps, 21))
+    *values, splits, count = stack_batches(batches, loader)
+    most = loader.most_together
+    assert count == steps <= most
+    assert (len(values), splits.shape) == (most, (most, 9))
+    assert not splits[steps:].any()
+    assert not any(map(len, values[steps:]))
     for step, batch in enumerate(batches):
         same(batch, loader.positions(step), [row.astype(dtype) for row in ROWS])
+        assert values[step].shape == batch.values.shape
         assert values[step].ctypes.data == batch.values.ctypes.data
         assert values[step].ctypes.data % ALIGNMENT == 0
         assert_array_equal(splits[step], batch.row_splits)

@@ -15,7 +15,7 @@ from oocdata.datasets.spec import ArraySpec
 from oocdata.describe import as_json, from_json
 from oocdata.engines.buffers import ALIGNMENT
 from oocdata.errors import ArgumentError
-from oocdata.frontends.batching import composed_arrays, stack_batches
+from oocdata.frontends.batching import separate_arrays, stack_batches
 from oocdata.runs import Run, run_bytes
 
 MATRIX = random_csr(200, 25, 0.3)
@@ -43,24 +43,35 @@ def test_a_batch_is_the_same_dense_and_sparse(path: str) -> None:
 
 @pytest.mark.parametrize("steps", [1, 3])
 def test_tensors_are_the_memory_that_was_read_into(path: str, steps: int) -> None:
-    loader = ooc.open(path, "X").sparse().batches(20, shuffle=True)
+    loader = ooc.open(path, "X").sparse().batches(4, shuffle=True)
     batches = loader.read(Run(epoch=0, start=0, stop=steps))
-    indices, values, counts = stack_batches(batches, loader)
-    assert len(values) == steps
+    *arrays, shapes, count = stack_batches(batches, loader)
+    most = loader.most_together
+    assert count == steps <= most
+    assert len(arrays) == 2 * most
+    assert not any(map(len, [*arrays[steps:most], *arrays[most + steps :]]))
     for step, batch in enumerate(batches):
-        assert len(batch.values) == counts[step, 0]
-        assert indices[step].ctypes.data == batch.indices.ctypes.data
-        assert values[step].ctypes.data == batch.values.ctypes.data
-        assert values[step].ctypes.data % ALIGNMENT == 0
+        indices, values = arrays[step], arrays[most + step]
+        for array, own in ((indices, batch.indices), (values, batch.values)):
+            assert array.shape == own.shape
+            assert array.ctypes.data == own.ctypes.data
+            assert array.ctypes.data % ALIGNMENT == 0
+        assert shapes[step].tolist() == [4, 25]
         assert_array_equal(batch.dense(), DENSE[loader.positions(step)])
 
 
-def test_batches_of_other_memory_are_padded() -> None:
-    batches = [ooc.SparseBatch(np.ones((n, 2), np.int64), np.ones(n), (9, 9)) for n in (3, 65)]
-    indices, values, _ = composed_arrays(batches, 2, ArraySpec((9,), np.dtype("f8"), "sparse"))
-    assert (indices.shape, values.shape) == ((2, 128, 2), (2, 128))
-    assert values[0, :3].all()
-    assert values[1, :65].all()
+def test_batches_of_other_memory_are_copied_to_aligned_memory() -> None:
+    numbers = np.arange(200.0)
+    batches = [
+        ooc.SparseBatch(np.ones((n, 2), np.int64), numbers[1 : n + 1], (9, 9)) for n in (3, 65)
+    ]
+    leaf = ArraySpec((9, 9), np.dtype("f8"), "sparse")
+    *_, one, other, none, shapes = separate_arrays(batches, leaf, 3)
+    for array, batch in ((one, batches[0]), (other, batches[1])):
+        assert array.ctypes.data % ALIGNMENT == 0
+        assert_array_equal(array, batch.values)
+    assert none.shape == (0,)
+    assert shapes.tolist() == [[9, 9], [9, 9], [0, 0]]
 
 
 def test_an_epoch_has_each_number_once(path: str) -> None:
@@ -243,12 +254,3 @@ def test_batches_take_no_more_than_is_counted(path: str, cut: slice) -> None:
             for array in (x.indices, x.values)
         )
         assert taken <= run_bytes(loader, steps)
-
-
-def test_a_single_batch_has_no_extra_memory(path: str) -> None:
-    """Test alignment: TensorFlow copies a slice that ends at an unaligned address."""
-    loader = ooc.open(path, "X").sparse().batches(20, shuffle=True)
-    batch = loader.batch(0)
-    indices, values, counts = stack_batches([batch], loader)
-    assert len(batch.values) % ALIGNMENT
-    assert indices.shape[1] == values.shape[1] == counts[0, 0] == len(batch.values)

@@ -138,3 +138,20 @@ def test_text_that_is_not_ascii() -> None:
     loader = rows.batches(4, shuffle=True)
     found = [row.numpy().tolist() for batch in loader.to_tf() for row in batch]
     assert found == [[word.encode() for word in row] for batch in loader.epoch(0) for row in batch]
+
+
+def test_names_need_not_be_sorted() -> None:
+    lengths = np.arange(60) % 7 + 1
+    rows = ooc.ragged(np.arange(lengths.sum()), lengths=lengths)
+    named = ooc.zip({"z": rows.pad((4, 8)), "a": rows, "m": rows.lengths, "b": rows.mask((4, 8))})
+    for spec in (named, ooc.zip(named, rows.lengths)):
+        loader = spec.batches(7, shuffle=True, seed=2)
+        batches = list(loader.epoch(0))
+        for made, batch in zip(loader.to_tf(), batches, strict=True):
+            if isinstance(batch, tuple):
+                assert_array_equal(made[1], batch[1])
+                made, batch = made[0], batch[0]
+            assert list(batch) == ["z", "a", "m", "b"]
+            assert made["a"].to_list() == [row.tolist() for row in batch["a"]]
+            for name in ("z", "m", "b"):
+                assert_array_equal(made[name], batch[name])

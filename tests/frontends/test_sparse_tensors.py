@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ from anndata_files import random_csr, write_file
 from numpy.testing import assert_array_equal
 
 import oocdata as ooc
+from oocdata.datasets.sparse import Sparse
+from oocdata.memory import lowered_limit
 
 MATRIX = random_csr(100, 25, 0.3)
 
@@ -115,3 +118,49 @@ def test_a_mixture_of_files(both: ooc.Zip, tmp_path: Path) -> None:
             assert (loader.positions(step, epoch) >= 100).sum() == 5
             assert_array_equal(tf.sparse.to_dense(made["x"]), batch["x"])
             assert_array_equal(made["y"], batch["y"])
+
+
+def test_tensors_are_the_memory_that_was_read_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    matrix = random_csr(640, 300, 0.3)
+    loader = ooc.open(write_file(tmp_path / "cells.h5ad", matrix), "X").sparse().batches(20)
+    read, usual = [], Sparse.read_batches
+
+    def spy(*arguments: Any) -> Any:
+        batches = usual(*arguments)
+        read.extend((each.indices.ctypes.data, each.values.ctypes.data) for each in batches)
+        return batches
+
+    monkeypatch.setattr(Sparse, "read_batches", spy)
+    assert loader.steps_together > 1
+    taken = [
+        tuple(np.asarray(memoryview(part)).ctypes.data for part in (made.indices, made.values))
+        for made in loader.to_tf(parallel=1)
+    ]
+    assert len(taken) == len(loader) == 32
+    assert taken == read
+
+
+def test_a_saved_iterator_with_less_memory(tmp_path: Path) -> None:
+    matrix = random_csr(640, 1000, 0.8)
+    view = ooc.open(write_file(tmp_path / "cells.h5ad", matrix), "X").sparse()
+    loader = view.batches(4, shuffle=True)
+    expected = [batch.dense() for batch in loader.epoch(0)]
+    dataset = loader.to_tf()
+    many = loader.steps_together
+    assert many > 4
+    iterator = iter(dataset)
+    for batch in expected[:23]:
+        assert_array_equal(tf.sparse.to_dense(next(iterator)), batch)
+    saved = tf.train.Checkpoint(iterator=iterator).write(str(tmp_path / "saved"))
+    with lowered_limit(1 << 20):
+        few = view.batches(4, shuffle=True)
+        assert few.steps_together < many == few.most_together
+        again = few.to_tf()
+        restored = iter(again)
+        tf.train.Checkpoint(iterator=restored).read(saved).assert_consumed()
+        rest = list(restored)
+    assert len(rest) == 160 - 23
+    for made, batch in zip(rest, expected[23:], strict=True):
+        assert_array_equal(tf.sparse.to_dense(made), batch)
