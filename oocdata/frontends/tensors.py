@@ -65,8 +65,8 @@ def stacked_tensors(arrays: Sequence[tf.Tensor], spec: Any, most: int) -> Iterat
 
     Those of sparse and ragged leaves are variants, as TensorFlow's datasets have them. Not slices
     of one tensor of all batches: TensorFlow copies those that don't end at an aligned address.
-    Sparse batches of 5 MB, and ragged ones of 35 KB, take 1 / 1.2 of the processor's time; padded
-    ones of 64 KB would take 1.2 times as much.
+    Sparse batches of 5 MB take 1 / 1.2 of the processor's time, ragged ones as much as before;
+    padded ones of 64 KB would take 1.2 times as much.
     """
     rest = iter(arrays)
     for leaf in leaves(spec):
