@@ -17,7 +17,7 @@ from oocdata.engines.runs import UnfinishedError
 from oocdata.errors import DamagedChunkError, SourceError, TruncatedFileError
 
 __all__ = [
-    "FAILURES", "chunk_error", "chunk_grid", "codecs", "copy_chunk", "decompress", "numbers_of",
+    "chunk_error", "chunk_grid", "codecs", "copy_chunk", "decompress", "numbers_of",
     "numcodec", "scratch_bytes", "write_chunk",
 ]  # fmt: skip
 
@@ -27,14 +27,10 @@ _RECYCLED = 64 << 10
 """Bytes from which on memory is recycled."""
 
 
-FAILURES = (SourceError, UnfinishedError, OSError, ValueError, RuntimeError)
-"""What reading or decoding a chunk may raise, for `chunk_error`."""
-
-
 def chunk_error(error: Exception, **location: Any) -> SourceError:
     """Return the error for a stored chunk that can't be read or decoded.
 
-    `error` is one of `FAILURES`; `location` has the arguments of a `SourceError` for the chunk.
+    `location` has the arguments of a `SourceError` for the chunk.
     """
     reason = error.cause if isinstance(error, UnfinishedError) else error
     if isinstance(reason, SourceError):  # lacks only dataset and rows

@@ -14,9 +14,10 @@ from oocdata.box import Ints
 from oocdata.engines.files import File, Readable
 from oocdata.engines.parts import JoinedParts
 from oocdata.engines.prefetch import Fetch
+from oocdata.engines.runs import UnfinishedError
 from oocdata.engines.source import Storage
 from oocdata.errors import MissingChunkError, SourceError
-from oocdata.formats.codecs import FAILURES, chunk_error
+from oocdata.formats.codecs import chunk_error
 from oocdata.formats.hdf5.decode import ChunkDecoder
 from oocdata.formats.hdf5.table import ChunkTable
 
@@ -79,7 +80,7 @@ class FilteredChunks:
                 data = opened.read(offset, nbytes)
                 inside = out[(slice(None),) * self.table.axis + (slice(length),)]
                 self.decoder.decode(data, skipped, inside)
-            except FAILURES as error:
+            except (UnfinishedError, ValueError, RuntimeError) as error:
                 raise self._failure(error, opened, place) from error
 
     def _located(self, places: Ints) -> Ints:

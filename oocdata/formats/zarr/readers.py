@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from oocdata.box import Ints
 from oocdata.engines.files import FileVersion
+from oocdata.engines.runs import UnfinishedError
 from oocdata.engines.source import Keyed, Storage, WithStorage
-from oocdata.errors import MissingChunkWarning, MissingFileError
+from oocdata.errors import MissingChunkWarning, MissingFileError, SourceError
 from oocdata.formats.anndata import column_names
 from oocdata.formats.codecs import (
-    FAILURES,
     chunk_error,
     copy_chunk,
     decompress,
@@ -36,6 +36,7 @@ from oocdata.formats.zarr.store import join
 _Outs: TypeAlias = Sequence[NDArray[Any]]
 _Decode: TypeAlias = Callable[[Any, NDArray[Any]], None]
 """Decode the bytes of a chunk into an array."""
+FAILURES = (SourceError, UnfinishedError, OSError, ValueError, RuntimeError)
 
 
 class ZarrReader(Keyed, WithStorage):

@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from oocdata.box import Ints
 from oocdata.engines.runs import announce
-from oocdata.formats.codecs import FAILURES
 from oocdata.formats.patterns import Missing
 from oocdata.formats.zarr.objects import Objects
-from oocdata.formats.zarr.readers import ZarrReader
+from oocdata.formats.zarr.readers import FAILURES, ZarrReader
 
 _INDEX_BYTES = 4 << 20
 """Bytes of cached shard indices, for an array."""
