@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from oocdata.engines.buffers import empty
 from oocdata.engines.gather.grid import chunk_grid
 from oocdata.engines.runs import UnfinishedError
-from oocdata.errors import DamagedChunkError, SourceError, TruncatedFileError
+from oocdata.errors import DamagedChunkError, SourceError
 
 __all__ = [
     "chunk_error", "chunk_grid", "codecs", "copy_chunk", "decompress", "numbers_of",
@@ -32,15 +32,11 @@ def chunk_error(error: Exception, **location: Any) -> SourceError:
 
     `location` has the arguments of a `SourceError` for the chunk.
     """
-    reason = error.cause if isinstance(error, UnfinishedError) else error
+    reason: BaseException = error
+    if isinstance(error, UnfinishedError):
+        reason = error.cause or ValueError("it ends before its bytes do")
     if isinstance(reason, SourceError):  # lacks only dataset and rows
         return type(reason)(reason.message, **{**location, "path": reason.path or location["path"]})
-    if reason is None:
-        return TruncatedFileError(
-            "a chunk must be whole; it ends before its bytes do. The file was cut short: restore "
-            "it.",
-            **location,
-        )
     text = str(reason).rstrip(".")
     if isinstance(reason, ValueError | RuntimeError):
         return DamagedChunkError(

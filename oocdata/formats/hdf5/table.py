@@ -152,15 +152,11 @@ class ChunkTable:
         """Return the byte offsets of chunks, all of which must have been written."""
         offsets: Ints = self.locate(places)[0]
         if (offsets < 0).any():
-            step = self.chunk_shape[self.axis]
-            first = int(places[np.argmax(offsets < 0), self.axis]) * step
-            error = MissingChunkError(
+            raise MissingChunkError(
                 "every chunk must have been written; some are gone since the file was opened.",
                 path=self.version.path,
                 key=self.key,
-                rows=range(first, first + step),
             )
-            raise error if self.parts is None else self.parts.assign_part(error)
         return offsets
 
     def _loaded(self) -> Ints:
