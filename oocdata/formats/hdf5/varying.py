@@ -66,8 +66,6 @@ def texts_in_memory(
     """
     # At most half of the cache's budget, so that the other half is left for chunks.
     most, longest, blocks = min(_MOST_TEXT, cache_share() // 2), 1, []
-    if prod(shape) > most:
-        return None
     for texts in pieces:
         longest = max(longest, *map(len, texts.flat)) if texts.size else longest
         if prod(shape) * longest > most:
@@ -136,8 +134,6 @@ class VaryingRows(WithStorage):
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
-        if out.size == 0:
-            return
         steps = np.indices(extent.lengths).reshape(len(self.shape), -1).T * extent.strides
         rows = _read_heap(self.target, (origins[:, None] + steps).reshape(-1, len(self.shape)))
         found = np.empty(len(rows), object)
