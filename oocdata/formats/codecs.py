@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from oocdata.engines.buffers import empty
 from oocdata.engines.gather.grid import chunk_grid
 from oocdata.engines.runs import UnfinishedError
-from oocdata.errors import DamagedChunkError, SourceError
+from oocdata.errors import DamagedChunkError, SourceError, TruncatedFileError
 
 __all__ = [
     "chunk_error", "chunk_grid", "codecs", "copy_chunk", "decompress", "numbers_of",
@@ -32,9 +32,10 @@ def chunk_error(error: Exception, **location: Any) -> SourceError:
 
     `location` has the arguments of a `SourceError` for the chunk.
     """
-    reason: BaseException = error
-    if isinstance(error, UnfinishedError):
-        reason = error.cause or ValueError("it ends before its bytes do")
+    reason = error.cause if isinstance(error, UnfinishedError) else error
+    if reason is None:
+        message = "the file must hold every byte of a chunk; it ends before. Was it cut short?"
+        return TruncatedFileError(message, **location)
     if isinstance(reason, SourceError):  # lacks only dataset and rows
         return type(reason)(reason.message, **{**location, "path": reason.path or location["path"]})
     text = str(reason).rstrip(".")
