@@ -13,16 +13,37 @@ from numpy.typing import NDArray
 
 from oocdata.engines.buffers import empty
 from oocdata.engines.gather.grid import chunk_grid
+from oocdata.engines.runs import UnfinishedError
+from oocdata.errors import DamagedChunkError, SourceError, TruncatedFileError
 
 __all__ = [
-    "chunk_grid", "codecs", "copy_chunk", "decompress", "numbers_of", "numcodec", "scratch_bytes",
-    "write_chunk",
+    "chunk_error", "chunk_grid", "codecs", "copy_chunk", "decompress", "numbers_of",
+    "numcodec", "scratch_bytes", "write_chunk",
 ]  # fmt: skip
 
 _BLOSC_HEADER_BYTES = 16
 
 _RECYCLED = 64 << 10
 """Bytes from which on memory is recycled."""
+
+
+def chunk_error(error: Exception, **location: Any) -> SourceError:
+    """Return the error for a stored chunk that can't be read or decoded.
+
+    `location` has the arguments of a `SourceError` for the chunk.
+    """
+    reason = error.cause if isinstance(error, UnfinishedError) else error
+    if reason is None:
+        message = "the file must hold every byte of a chunk; it ends before. Was it cut short?"
+        return TruncatedFileError(message, **location)
+    if isinstance(reason, SourceError):  # lacks only dataset and rows
+        return type(reason)(reason.message, **{**location, "path": reason.path or location["path"]})
+    text = str(reason).rstrip(".")
+    if isinstance(reason, ValueError | RuntimeError):
+        return DamagedChunkError(
+            f"a chunk must decode; {text}. Its bytes are damaged: restore the file.", **location
+        )
+    return SourceError(f"a chunk must be readable; {text}.", **location)
 
 
 def codecs() -> Any:

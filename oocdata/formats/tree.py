@@ -84,15 +84,17 @@ def _is_array(found: Any) -> bool:
 class Tree:
     """The names in a file, and the arrays at them; a context manager, which opens the file.
 
-    Names are separated by slashes; one at the beginning or the end makes no difference. A format
-    defines `names`, `array` and `open_array`, and overrides the rest where it knows better.
+    Names are separated by slashes; one at the beginning or the end makes no difference. `options`
+    are arguments of `oocdata.open`. A format defines `names`, `array` and `open_array`, and
+    overrides the rest where it knows better.
     """
 
     root = ""
     """What the keys of arrays begin with."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, **options: Any) -> None:
         self.path, self._opened = path, ExitStack()
+        self.options = {name: value for name, value in options.items() if value}
 
     def __enter__(self) -> Self:
         self._opened.enter_context(error_location(self.path))
@@ -116,7 +118,8 @@ class Tree:
 
     def arguments(self, key: Key | None) -> dict[str, Any]:
         """Return the arguments of `oocdata.open` that open what a key means again."""
-        return {"target": self.path, "key": key if isinstance(key, str | None) else list(key)}
+        keys = (key or None) if isinstance(key, str | None) else list(key)
+        return {"target": self.path, "key": keys, **self.options}
 
     @cached_property
     def _known(self) -> dict[str, str]:

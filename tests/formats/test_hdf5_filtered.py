@@ -447,6 +447,20 @@ def test_a_read_that_stops_short_is_gone_on_with(
     assert_array_equal(np.asarray(ooc.open(tmp_path / "a.h5")), array)
 
 
+def test_an_error_of_a_signal_handler_stays_what_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "a.h5", sample((32, 50), "<f4"), (8, 50), "gzip")
+    view = ooc.open(tmp_path / "a.h5")
+
+    def interrupted(*_: Any) -> int:
+        raise TimeoutError("by a handler")
+
+    monkeypatch.setattr(os, "preadv", interrupted)
+    with pytest.raises(TimeoutError, match="by a handler"):
+        view.take([3])
+
+
 def test_an_interrupt_leaves_no_chunk_half_decoded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -140,7 +140,7 @@ def test_damaged_chunks(tmp_path: Path, codec: Any, harm: str) -> None:
     path.write_bytes(stored[: len(stored) // 2] if harm == "cut" else b"x" * len(stored))
     view = View.of(open_source(str(tmp_path / "a.zarr")))
     view.take([0, 3, 6])
-    with pytest.raises(DamagedChunkError, match="every chunk must decode") as caught:
+    with pytest.raises(DamagedChunkError, match="a chunk must decode") as caught:
         view.take([1, 4])
     assert list(caught.value.rows) == [4, 5]
 

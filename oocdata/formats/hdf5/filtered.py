@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,8 @@ from oocdata.engines.parts import JoinedParts
 from oocdata.engines.prefetch import Fetch
 from oocdata.engines.runs import UnfinishedError
 from oocdata.engines.source import Storage
-from oocdata.errors import DamagedChunkError, MissingChunkError, SourceError, TruncatedFileError
+from oocdata.errors import MissingChunkError, SourceError
+from oocdata.formats.codecs import chunk_error
 from oocdata.formats.hdf5.decode import ChunkDecoder
 from oocdata.formats.hdf5.table import ChunkTable
 
@@ -70,9 +72,8 @@ class FilteredChunks:
             offset, nbytes, skipped = entry
             if offset < 0:
                 if self.fill is None:
-                    raise self._error(
-                        MissingChunkError, "every chunk must have been written.", place
-                    )
+                    message = "every chunk must have been written."
+                    raise self._error(partial(MissingChunkError, message), place)
                 out[...] = np.frombuffer(self.fill, self.decoder.stored)[0]
                 continue
             try:
@@ -80,7 +81,7 @@ class FilteredChunks:
                 inside = out[(slice(None),) * self.table.axis + (slice(length),)]
                 self.decoder.decode(data, skipped, inside)
             except (UnfinishedError, ValueError, RuntimeError) as error:
-                raise self._failure(error, opened, offset + nbytes, place) from error
+                raise self._failure(error, opened, place) from error
 
     def _located(self, places: Ints) -> Ints:
         try:
@@ -108,24 +109,15 @@ class FilteredChunks:
         lengths: list[int | None] = np.minimum(left, parts.unit).tolist()
         return lengths
 
-    def _failure(self, error: Exception, opened: Readable, end: int, place: Ints) -> SourceError:
-        """Return the error for a chunk, stored before byte `end`, that can't be read or decoded."""
-        if not isinstance(error, UnfinishedError):
-            self.check()  # a file that has changed is reported as changed, not as damaged
-            message = f"a chunk must decode; {error}. Its bytes are damaged: restore the file."
-            return self._error(DamagedChunkError, message, place)
-        cause = error.cause
-        if isinstance(cause, SourceError):  # lacks only the rows
-            return self._error(type(cause), cause.message, place)
-        if cause is not None:
-            return self._error(SourceError, f"a chunk must be readable; {cause}.", place)
-        message = (
-            f"the file must hold at least {end} bytes; it ends at {opened.current_size}. It was "
-            "cut short after it was opened."
-        )
-        return self._error(TruncatedFileError, message, place)
+    def _failure(self, error: Exception, opened: Readable, place: Ints) -> SourceError:
+        try:
+            opened.compare()  # a file that has changed is reported as changed, not as damaged
+        except SourceError as changed:
+            error = changed
+        return self._error(partial(chunk_error, error), place)
 
-    def _error(self, kind: type[SourceError], message: str, place: Ints) -> SourceError:
+    def _error(self, kind: Callable[..., SourceError], place: Ints) -> SourceError:
+        """Return the error that `kind` makes of the location of a chunk."""
         table, rows = self.table, self._rows(place[None])
-        error = kind(message, path=table.version.path, key=table.key, rows=rows)
+        error = kind(path=table.version.path, key=table.key, rows=rows)
         return error if table.parts is None else table.parts.assign_part(error)

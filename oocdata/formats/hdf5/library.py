@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 import h5py
 import numpy as np
-from h5py import h5d, h5f, h5p, h5s
+from h5py import h5d, h5p, h5s
 from numpy.typing import NDArray
 
 from oocdata.box import Ints
@@ -160,8 +160,7 @@ class _Opened:
         self._key = rules.key
         self._outside: tuple[FileVersion, ...] = ()
         self.file = open_file(rules.path, disk.version)
-        if h5f.get_obj_count(self.file.id, h5f.OBJ_FILE) == 1:  # else the user may have it open too
-            limit_metadata_cache(self.file)
+        limit_metadata_cache(self.file)
         self.check()
         require_filters(disk.stored.filters, rules.path, rules.key)
         with translate_errors(rules.path, rules.key):

@@ -54,7 +54,7 @@ class Hdf5Names(Tree):
     def __init__(
         self, path: str, *, external: bool = False, file: Any = None, links: int = 0
     ) -> None:
-        super().__init__(absolute(path) if file is None else path)
+        super().__init__(absolute(path) if file is None else path, external=external)
         self.file, self.external, self._links = file, external, links
         self._addresses: dict[str, int] = {}
         """Addresses of objects, by names that consist of hard links only."""

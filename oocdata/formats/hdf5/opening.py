@@ -93,13 +93,7 @@ class Hdf5Tree(Hdf5Names):
                 "for."
             )
         super().__init__(path, external=external)
-        self._missing = missing
-
-    def arguments(self, key: Key | None) -> dict[str, Any]:
-        """Return the arguments of `oocdata.open`; see `Tree`."""
-        missing = {} if self._missing is None else {"missing": self._missing}
-        external = {"external": True} if self.external else {}
-        return {**super().arguments(key), **missing, **external}
+        self.options |= {} if missing is None else {"missing": missing}
 
     def open_array(self, name: str, axis: int | str) -> Source:
         """Open a dataset; see `Tree`."""
@@ -108,7 +102,9 @@ class Hdf5Tree(Hdf5Names):
             # After an external link this is the file that holds the dataset.
             version = version_of_open(dataset.file)
             with error_location(version.path, key):
-                rules = Rules(version.path, key, 0, self._missing == "fill", self.external)
+                rules = Rules(
+                    version.path, key, 0, self.options.get("missing") == "fill", self.external
+                )
                 opened = {**self.arguments(key), "target": version.path}
                 return _source(dataset, version, rules, axis, opened)
 

@@ -24,7 +24,7 @@ from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.ragged import row_batches
 from oocdata.engines.ragged_rows import RaggedSource
 from oocdata.engines.source import Source, Storage, WithStorage
-from oocdata.errors import SourceError, UnsupportedDtypeError
+from oocdata.errors import UnsupportedDtypeError
 from oocdata.formats.hdf5.library import OnDisk, reading
 from oocdata.memory import cache_share
 from oocdata.threads import cached_property
@@ -66,8 +66,6 @@ def texts_in_memory(
     """
     # At most half of the cache's budget, so that the other half is left for chunks.
     most, longest, blocks = min(_MOST_TEXT, cache_share() // 2), 1, []
-    if prod(shape) > most:
-        return None
     for texts in pieces:
         longest = max(longest, *map(len, texts.flat)) if texts.size else longest
         if prod(shape) * longest > most:
@@ -136,8 +134,6 @@ class VaryingRows(WithStorage):
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
-        if out.size == 0:
-            return
         steps = np.indices(extent.lengths).reshape(len(self.shape), -1).T * extent.strides
         rows = _read_heap(self.target, (origins[:, None] + steps).reshape(-1, len(self.shape)))
         found = np.empty(len(rows), object)
@@ -174,28 +170,13 @@ class VaryingNumbers(WithStorage, RaggedSource):
     ) -> None:
         """Read a run of each row; see `oocdata.engines.ragged_rows.RaggedSource.read_rows`."""
         filled = np.flatnonzero(counts)
-        lengths = self._lengths[rows].astype(np.int64)
-        sizes = lengths[filled] * self.dtype.itemsize + _ARRAY_BYTES
+        sizes = self._lengths[rows[filled]].astype(np.int64) * self.dtype.itemsize + _ARRAY_BYTES
         for piece in row_batches(sizes, PIECE_BYTES):
             which = filled[piece]
-            arrays = self._rows(rows[which], lengths[which])
+            arrays = _read_heap(self.target, rows[which, None])
             places = (numbers[which].tolist() for numbers in (starts, counts, targets))
             for array, start, count, target in zip(arrays, *places, strict=True):
                 out[target : target + count] = array[start : start + count]
-
-    def _rows(self, rows: Ints, lengths: Ints) -> list[NDArray[Any]]:
-        """Return rows of known lengths; raise `SourceError` for others."""
-        arrays = _read_heap(self.target, rows[:, None])
-        wrong = np.array([len(array) for array in arrays]) != lengths
-        if wrong.any():
-            raise SourceError(
-                "rows must be as long as the dataset says; some are not. They are damaged, or "
-                "were written over.",
-                path=self._storage.path,
-                key=self._storage.key,
-                rows=rows[wrong],
-            )
-        return arrays
 
 
 def _read_heap(target: OnDisk, points: Ints) -> list[Any]:

@@ -151,7 +151,12 @@ def _resized(image: Any, options: Pictures, library: Any) -> NDArray[Any]:
     if options.size is not None:
         height, width = options.size
         filter_ = getattr(library.Resampling, options.filter.upper())
-        image = image.resize((width, height), filter_, _box(image.size, options))
+        if options.crop:
+            from PIL import ImageOps
+
+            image = ImageOps.fit(image, (width, height), filter_)
+        else:
+            image = image.resize((width, height), filter_)
     return np.asarray(image)
 
 
@@ -206,17 +211,3 @@ def _scratch_bytes(image: Any, mode: str, options: Pictures) -> int:
 
 def _pixel_bytes(mode: str) -> int:
     return 1 if mode in ("1", "L", "P") else 2 if mode.startswith("I;16") else 4
-
-
-def _box(size: tuple[int, int], options: Pictures) -> tuple[float, ...] | None:
-    """Return the central window that is resized: left, upper, right, lower; None for all."""
-    if not options.crop or options.size is None:
-        return None
-    (width, height), (tall, wide) = size, options.size
-    # A rounded scale could put the window a little outside.
-    if width * tall < height * wide:
-        across, down = float(width), width * tall / wide
-    else:
-        across, down = height * wide / tall, float(height)
-    left, upper = (width - across) / 2, (height - down) / 2
-    return left, upper, left + across, upper + down

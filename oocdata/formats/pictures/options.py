@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from oocdata.errors import ArgumentError
 from oocdata.index import as_flag
@@ -45,7 +45,7 @@ class Pictures:
     Examples
     --------
     >>> Pictures(size=(180, 240), crop=True, channels=3)
-    Pictures(size=(180, 240), crop=True, channels=3)
+    Pictures(size=(180, 240), crop=True, filter='bilinear', channels=3, indices=False)
     >>> Pictures(size=(180, 240), filter="cubic")
     Traceback (most recent call last):
     ...
@@ -85,14 +85,6 @@ class Pictures:
                 f"`filter` must be 'nearest' with `indices`, of which no mean can be taken; got "
                 f"{self.filter!r}."
             )
-
-    def __repr__(self) -> str:
-        given = [
-            f"{one.name}={getattr(self, one.name)!r}"
-            for one in fields(self)
-            if getattr(self, one.name) != one.default
-        ]
-        return f"Pictures({', '.join(given)})"
 
 
 def _height_and_width(size: object) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from oocdata.formats.codecs import decompress, numcodec
 
 _Steps: TypeAlias = list[tuple[str, dict[str, Any]]]
 
-_CODECS_V2 = {"blosc": "blosc", "bz2": "bz2", "gzip": "gzip", "zlib": "deflate", "zstd": "zstd"}
+_CODECS_V2 = {"blosc": "blosc", "gzip": "gzip", "zlib": "deflate", "zstd": "zstd"}
 _CODECS_V3 = {"blosc": "blosc", "crc32c": "crc32c", "gzip": "gzip", "zstd": "zstd"}
 """Codecs with their names in `oocdata.formats.codecs.decompress`; others are numcodecs'."""
 _BLOSC_CODECS = {"blosclz", "lz4", "lz4hc", "zlib", "zstd"}

@@ -22,7 +22,7 @@ from oocdata.errors import (
 )
 from oocdata.formats.anndata import Group, merge_groups
 from oocdata.formats.codecs import chunk_grid
-from oocdata.formats.patterns import Key, Missing
+from oocdata.formats.patterns import Missing
 from oocdata.formats.tree import Array, Tree
 from oocdata.formats.zarr.attributes import level_names
 from oocdata.formats.zarr.chunk_files import chunk_files
@@ -41,13 +41,8 @@ class ZarrTree(Tree):
 
     def __init__(self, path: str, missing: Missing | None = None) -> None:
         self.store, self._missing = store_of(path), missing
-        super().__init__(self.store.path)
+        super().__init__(self.store.path, missing=missing)
         self._last: tuple[str, _Node | None] | None = None
-
-    def arguments(self, key: Key | None) -> dict[str, Any]:
-        """Return the arguments of `oocdata.open`; see `Tree`."""
-        missing = {} if self._missing is None else {"missing": self._missing}
-        return {**super().arguments(key or None), **missing}
 
     def names(self) -> list[str]:
         """Return the keys of the arrays, e.g. ``["a", "b/c"]``; ``[""]`` if there is only one.

@@ -202,8 +202,6 @@ def _version_2(node: dict[str, Any], ndim: int) -> dict[str, Any]:
 
 
 def _version_3(node: dict[str, Any], ndim: int) -> dict[str, Any]:
-    if node.get("node_type") != "array":
-        raise ValueError(f"node_type must be 'array'; got {node.get('node_type')!r}")
     for name, value in node.items():
         optional = isinstance(value, dict) and value.get("must_understand") is False
         if name not in _FIELDS_V3 and not optional:

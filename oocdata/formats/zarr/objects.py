@@ -187,11 +187,7 @@ class Objects:
 
     def place(self, number: int) -> tuple[int, ...]:
         """Return the grid position of an object."""
-        place = []
-        for count in reversed(self.grid):
-            number, along = divmod(number, count)
-            place.append(along)
-        return tuple(reversed(place))
+        return tuple(map(int, np.unravel_index(number, self.grid)))
 
     def name(self, place: Sequence[int]) -> str:
         """Return the name of an object below the store."""

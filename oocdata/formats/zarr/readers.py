@@ -19,14 +19,15 @@ from oocdata.box import Ints
 from oocdata.engines.files import FileVersion
 from oocdata.engines.runs import UnfinishedError
 from oocdata.engines.source import Keyed, Storage, WithStorage
-from oocdata.errors import (
-    DamagedChunkError,
-    MissingChunkWarning,
-    MissingFileError,
-    SourceError,
-)
+from oocdata.errors import MissingChunkWarning, MissingFileError, SourceError
 from oocdata.formats.anndata import column_names
-from oocdata.formats.codecs import copy_chunk, decompress, numbers_of, write_chunk
+from oocdata.formats.codecs import (
+    chunk_error,
+    copy_chunk,
+    decompress,
+    numbers_of,
+    write_chunk,
+)
 from oocdata.formats.dimensions import decoding_hint, packing, units_of_numbers
 from oocdata.formats.patterns import Missing
 from oocdata.formats.zarr.objects import Objects
@@ -196,18 +197,6 @@ class ZarrReader(Keyed, WithStorage):
         self._warn("some chunks")
 
     def _failed(self, error: Exception, places: Ints) -> NoReturn:
-        reason: BaseException = error
-        if isinstance(error, UnfinishedError):
-            reason = error.cause or EOFError("it ends before its bytes do")
         # A chunk that was rewritten meanwhile is not damaged.
         self.objects.compare(self.objects.numbers(places))
-        where, rows = self.objects.where, self.objects.rows(places)
-        if isinstance(reason, SourceError):  # lacks only dataset and rows
-            path = reason.path or where["path"]
-            raise type(reason)(reason.message, path=path, key=where["key"], **rows) from error
-        text, kind = str(reason).rstrip("."), SourceError
-        message = f"stored chunks must be readable; {text}."
-        if isinstance(error, ValueError | RuntimeError):
-            kind = DamagedChunkError
-            message = f"every chunk must decode; {text}. Restore the file from a copy."
-        raise kind(message, **where, **rows) from error
+        raise chunk_error(error, **self.objects.where, **self.objects.rows(places)) from error
