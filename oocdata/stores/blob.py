@@ -28,7 +28,7 @@ _LENGTH, _CHECKSUM = struct.Struct("<I"), struct.Struct("<Q")
 
 
 class Blob:
-    """A file of bytes, followed by metadata: an object that is read whole."""
+    """A file of bytes, followed by metadata: a table of chunks, or an object that is read whole."""
 
     def __init__(self, folder: CacheFolder, path: str) -> None:
         self._folder, self.path = folder, path

@@ -23,7 +23,7 @@ from oocdata.engines.files import Descriptor, FileVersion, OpenFile
 from oocdata.engines.ragged import cut_runs
 from oocdata.engines.runs import UnfinishedError
 from oocdata.errors import SourceError
-from oocdata.stores.blob import SECONDS_A_USE
+from oocdata.stores.blob import SECONDS_A_USE, Blob
 from oocdata.stores.pieces import Pieces, ranges_of
 
 if TYPE_CHECKING:
@@ -169,6 +169,10 @@ class Entry(OpenFile):
             opened.is_present[first : first + len(sums)] = True
         except OSError as error:
             self._folder.stop(error)
+
+    def blob(self, part: str) -> Blob:
+        """Return the blob `part` of this version of the object."""
+        return Blob(self._folder, self._folder.file(self.name, part))
 
     # The file -----------------------------------------------------------------------------------
 

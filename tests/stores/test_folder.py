@@ -30,7 +30,6 @@ from oocdata.engines import files
 from oocdata.errors import ArgumentError, CacheFolderWarning
 from oocdata.stores import entry as entries
 from oocdata.stores import folder as folders
-from oocdata.stores.blob import Blob
 from oocdata.stores.entry import Entry
 from oocdata.stores.folder import CacheFolder
 from oocdata.stores.pieces import Pieces
@@ -63,10 +62,6 @@ def limited(path: str | os.PathLike[str], limit: int) -> CacheFolder:
 
 def opened(folder: CacheFolder, name: str = "large") -> Entry:
     return folder.entry(f"s3://bucket/{name}", '"etag"', SIZES[name])
-
-
-def blob_of(entry: Entry, part: str) -> Blob:
-    return Blob(entry._folder, entry._folder.file(entry.name, part))
 
 
 def ranges(*pairs: tuple[int, int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -222,14 +217,14 @@ class Folder(RuleBasedStateMachine):
 
     @rule(which=which, name=names, content=st.binary(max_size=100))
     def blob_kept(self, which: int, name: str, content: bytes) -> None:
-        assert blob_of(self.entries[which][name], "chunks").write(content)
+        assert self.entries[which][name].blob("chunks").write(content)
         self.blobs[name] = content
 
     @invariant()
     def blobs_are_right(self) -> None:
         for each in self.entries:
             for name, entry in each.items():
-                found = blob_of(entry, "chunks").read()
+                found = entry.blob("chunks").read()
                 assert (None if found is None else bytes(found)) == self.blobs.get(name)
 
 
@@ -488,8 +483,8 @@ def test_the_limit_holds(tmp_path: Path) -> None:
     assert limit // 2 < most <= limit
     entry.write(0, bytes(4 << 20))  # what has no room is not kept
     assert folder.nbytes <= limit
-    blob_of(folder.entry("s3://bucket/b", "1", 70), "large").write(bytes(3 << 20))
-    assert blob_of(folder.entry("s3://bucket/b", "1", 70), "large").read() is None
+    folder.entry("s3://bucket/b", "1", 70).blob("large").write(bytes(3 << 20))
+    assert folder.entry("s3://bucket/b", "1", 70).blob("large").read() is None
 
 
 def test_the_limit_of_several_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -543,7 +538,7 @@ def test_a_time_of_use_in_the_future_says_nothing(tmp_path: Path) -> None:
     fill(again, "s3://bucket/new", 2 << 20)
     assert not again.entry("s3://bucket/new", "1", 2 << 20).missing(*ranges((0, 2 << 20)))[0].size
     assert again.nbytes <= 4 << 20
-    blob = blob_of(again.entry("s3://bucket/new", "1", 2 << 20), "chunks")
+    blob = again.entry("s3://bucket/new", "1", 2 << 20).blob("chunks")
     blob.write(b"a table")
     os.utime(blob.path, (time.time() + 1e8, time.time() + 1e8))
     assert blob.read() == b"a table"
@@ -721,10 +716,10 @@ def use_until_full(path: Path) -> None:
     starts = np.arange(0, data.size, 100 * 4096)
     with pytest.warns(CacheFolderWarning, match="can't be written any more") as told:
         write(entry, data, starts, np.minimum(100 * 4096, data.size - starts))
-    blob_of(entry, "chunks").write(b"a table")  # without another warning
+    entry.blob("chunks").write(b"a table")  # without another warning
     assert len(told) == 1
     assert "give another folder as `cache`" in str(told[0].message)
-    assert blob_of(entry, "chunks").read() is None
+    assert entry.blob("chunks").read() is None
     for one in (entry, CacheFolder(path / "cache").entry("s3://bucket/a", "1", data.size)):
         absent = pages(*one.missing(*ranges((0, data.size))), 4096)
         assert 0 < len(absent) < data.size // 4096
@@ -793,7 +788,7 @@ def test_a_page_is_there_only_with_its_checksum(
 
 
 def test_a_blob_that_is_damaged_or_cut_is_not_there(folder: CacheFolder) -> None:
-    blob = blob_of(opened(folder), "chunks")
+    blob = opened(folder).blob("chunks")
     assert blob.write(b"a table")
     [path] = Path(folder.path).rglob("*.chunks")
     whole = path.read_bytes()

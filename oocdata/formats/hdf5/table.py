@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from math import prod
 from typing import Any, ClassVar
 
@@ -25,6 +26,7 @@ from oocdata.formats.hdf5.file import (
     open_file,
     translate_errors,
 )
+from oocdata.formats.paths import file_of
 from oocdata.memory import return_freed_memory
 
 _BEYOND = 1 << 62
@@ -164,11 +166,15 @@ class ChunkTable:
             # HDF5's lock also guards `_read`: with a second lock, two threads could deadlock.
             with hdf5_lock(self.version.path):
                 if not self._read:
-                    self._read.append(self._listed())
+                    self._read.append(self._cached_or_listed())
         return self._read[0]
 
-    def _listed(self) -> Ints:
+    def _cached_or_listed(self) -> Ints:
         parts, path = self.parts, self.version.path
+        entry = _cache_entry(self)
+        cached = None if entry is None else entry.read()
+        if cached is not None:
+            return np.frombuffer(cached, np.int64).reshape(4, -1)
         keys = parts.keys if parts else (self.key,)
         with (
             open_file(path, self.version) as file,
@@ -181,4 +187,19 @@ class ChunkTable:
             chunks = stored_chunks(datasets, self.grid, self.chunk_shape, parts)
         if chunks.shape[1] >= _MANY:
             return_freed_memory()
+        if entry is not None:
+            entry.write(chunks.tobytes())
         return chunks
+
+
+def _cache_entry(table: ChunkTable) -> Any:
+    """Return the entry of a table in the cache folder; None for a local file or without folder."""
+    file_entry = getattr(file_of(table.version), "folder", None)
+    if file_entry is None:
+        return None
+    parts = table.parts
+    description: list[Any] = [table.key, table.chunk_shape, table.grid, table.axis]
+    if parts is not None:
+        description += [parts.keys, parts.lengths.tolist(), parts.axis, parts.unit]
+    digest = blake2b(repr(description).encode(errors="surrogateescape"), digest_size=16)
+    return file_entry.blob(f"table_{digest.hexdigest()}")
