@@ -148,20 +148,19 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
         tf.data.Dataset
             With static shapes, and the cardinality of a whole epoch.
         """
-        import tensorflow as tf
-
-        from oocdata.frontends.tfdata import dataset_of_passes, without_autotuning
+        from oocdata.frontends.tfdata import dataset_of_passes, with_cardinality
 
         steps = len(self.loader)
-        dataset = without_autotuning(dataset_of_passes(
+        passes = dataset_of_passes(
             self.loader, Passes(self._begin), {"steps": str(steps)},
             parallel=parallel, prefetch=prefetch,
-        ))  # fmt: skip
+        )  # fmt: skip
+        dataset = with_cardinality(passes, steps)
+        count = dataset.cardinality
 
-        # Only `fit` asks: a pass can be longer, by steps that make variables.
         def cardinality() -> tf.Tensor:
             self._is_counted = True
-            return tf.constant(steps, tf.int64)
+            return count()
 
         dataset.cardinality = cardinality
         return dataset
@@ -185,10 +184,12 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Restore the last save, if there is one."""
-        if self.params.get("steps") not in (None, len(self.loader)):
+        steps = self.params.get("steps")
+        if steps != len(self.loader):
             raise ArgumentError(
                 f"`fit` must take the {len(self.loader)} steps of an epoch from the dataset; got "
-                f"{self.params['steps']}. Leave out `steps_per_epoch`."
+                f"{steps or 'an unknown number'}. Leave out `steps_per_epoch`, and `rebatch`, "
+                "`batch` or `concatenate` of the dataset."
             )
         self._stop = False
         self._restored = self._last_save()
@@ -224,29 +225,16 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
         self._pass, self._begun = self.loader.pass_from(epoch, self._first), False
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Let the next step create the variables that are missing, or the last one end the data.
+        """Let the first step create the variables that are missing.
 
         Keras creates variables from the data of ``fit``, which may be mapped, and in the model's
         own training step. So the model is trained on the first batch twice, and the effects of the
         first time are undone.
         """
         save, self._pending = self._pending, None
-        model, train = self.model, self.model.train_function
-
-        def train_last(iterator: Any) -> Any:
-            model.train_function = train
-            logs = train(iterator)
-            if next(iterator, None) is not None:
-                raise ArgumentError(
-                    f"`fit` must take the {len(self.loader)} steps of an epoch from the dataset; "
-                    "it gives more. Leave out `rebatch` and `concatenate`."
-                )
-            return logs
-
         if save is None:
-            if self._first + batch + int(model.steps_per_execution) >= len(self.loader):
-                model.train_function = train_last
             return
+        model, train = self.model, self.model.train_function
 
         def train_twice(iterator: Any) -> Any:
             model.train_function = train
@@ -277,9 +265,8 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
                 self._save(self._epoch, self._step)
             if self._stop:
                 self.model.stop_training = True
-        keras_steps = self.params.get("steps")
-        if self._step == steps and (keras_steps is None or batch + 1 < keras_steps):
-            # Keras would request more steps. This ends the epoch early without a warning.
+        if self._step == steps and batch + 1 < steps:
+            # Keras counts from 0 and would request more. This ends the epoch without a warning.
             self.model.stop_training = self.model.stop_training or _EPOCH_IS_OVER
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
@@ -291,7 +278,7 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
         elif not self.model.stop_training:
             raise ArgumentError(
                 f"`fit` must train on all {len(self.loader)} steps of an epoch; it took "
-                f"{self._step}. Leave out `steps_per_epoch`, and `batch` of the dataset."
+                f"{self._step}. Leave out `steps_per_epoch`."
             )
 
     def on_train_end(self, logs: Any = None) -> None:
