@@ -216,6 +216,7 @@ class Generated:
 
 
 @_without_methods
+@without_methods({"shape": "; `fit` takes .to_tf() or .to_keras()"})
 @dataclass(frozen=True, eq=False, repr=False)
 class Stream(Epochs):
     """Batches of the elements that generators yield; made by `Generated.batches`.

@@ -41,6 +41,9 @@ class _OrderedBatches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has
         self._lock = threading.Lock()
         self._ahead: Iterator[Batch] | None = None
         self._begun = self._in_epoch = False
+        self._opened = self._built = False
+        """Whether Keras has made an iterator and neither begun nor ended an epoch since; whether it
+        is in an epoch that it began before it ended one."""
         weakref.finalize(self, forget_originals, id(self)).atexit = False
 
     def _refuse(self, value: object) -> None:
@@ -51,19 +54,34 @@ class _OrderedBatches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has
                 "processes: `batches(…, workers=4)`, or `generate(…, workers=4)`."
             )
 
-    workers = property(lambda self: 1, _refuse)
+    def _open(self) -> int:
+        """Note that Keras makes an iterator, for `fit` or `predict`: only then does it ask this."""
+        with self._lock:
+            self._opened, self._built = True, False
+            self._in_epoch = False  # Keras does not end an epoch that a callback stops
+            self._begin_anew()
+        return 1
+
+    workers = property(_open, _refuse)
     use_multiprocessing = property(lambda self: False, _refuse)
 
     def __len__(self) -> int:
         return self._steps
 
     def on_epoch_begin(self) -> None:
-        """Note that Keras begins to train or evaluate; called by Keras."""
-        self._begun = self._in_epoch = True
+        """Note that Keras begins an epoch; called by Keras."""
+        with self._lock:
+            # Keras ends an epoch before `fit` begins the first one. So if it began one, that was to
+            # build a model, with any number of steps, which come again.
+            if self._built:
+                self._begin_anew()
+            self._built, self._opened = self._opened, False
+            self._begun = self._in_epoch = True
 
     def on_epoch_end(self) -> None:
         """Note that Keras has ended its epoch, maybe to continue; called by Keras."""
-        self._in_epoch = False
+        with self._lock:
+            self._opened = self._in_epoch = False
 
     def __getitem__(self, step: int) -> Batch:
         """Return the batch of a step of the current epoch."""
@@ -81,6 +99,10 @@ class _OrderedBatches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has
             raise
 
     def _batch(self, step: int) -> Batch:
+        raise NotImplementedError
+
+    def _begin_anew(self) -> None:
+        """Begin a pass for the iterator that Keras makes, or for the epoch after a build."""
         raise NotImplementedError
 
 
@@ -104,38 +126,22 @@ class Batches(_OrderedBatches):
                 f"steps; got {start!r}. `to_tf` begins within an epoch."
             )
         self._next_step: int | None = None
-        self._opened: int | None = None
-        """The next epoch when Keras made its iterator, until Keras begins or ends an epoch."""
-        self._built: int | None = None
-        """The same while Keras is in an epoch that it began before it ended one."""
+        self._first = self.epoch
+        """The epoch that came next when Keras made its iterator."""
 
-    def _open(self) -> int:
-        """Note that Keras makes an iterator, for `fit` or `predict`: only then does it ask this."""
-        self._opened, self._built = self.epoch, None
-        return 1
-
-    workers = property(_open, _OrderedBatches._refuse)
-
-    def on_epoch_begin(self) -> None:
-        """Note that Keras begins an epoch; called by Keras."""
-        with self._lock:
-            # Keras ends an epoch before `fit` begins the first one. So if it began one, that was to
-            # build a model, with any number of steps, and this one has the same number.
-            if self._built is not None:
-                self.epoch = self._built
-            self._built, self._opened = self._opened, None
-            super().on_epoch_begin()
+    def _begin_anew(self) -> None:
+        if self._built:
+            self.epoch = self._first
+        self._first = self.epoch
 
     def on_epoch_end(self) -> None:
         """Note that Keras has ended its epoch; called by Keras."""
+        super().on_epoch_end()
         with self._lock:
-            self._opened = self._ahead = None
-            super().on_epoch_end()
+            self._ahead = None
 
     def _batch(self, step: int) -> Any:
         if step == 0:
-            # Keras does not end an epoch that a callback stops; then it looks at the first batches.
-            self._in_epoch = self._in_epoch and self._opened is None
             self._next_step, self._ahead = 0 if self._in_epoch else None, None
             self.epoch += self._in_epoch
         if step != self._next_step:
@@ -199,6 +205,10 @@ class StreamBatches(_OrderedBatches):
         if len(self._asked) == len(self):
             self._end_pass()
         return batch
+
+    def _begin_anew(self) -> None:
+        if self._asked:
+            self._end_pass()
 
     def _end_pass(self) -> None:
         self._ahead, self._seen, self._asked = None, {}, set()

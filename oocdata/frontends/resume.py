@@ -8,7 +8,7 @@ weights and epoch: after a save within an epoch, it trains that epoch again from
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,7 +70,7 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
     others. The dataset may be mapped, but each element must stay one step, without ``rebatch``. In
     the epoch that is continued, Keras counts batches from 0, so its progress bar ends early; the
     logs of the epoch cover all its steps. If the first batch creates variables (of a model that is
-    not built, of metrics), one extra step is run to create them, and its effects are undone.
+    not built, of metrics), the first step is run twice, and the effects of the first are undone.
 
     Saved: ``model.variables`` (weights, and the seeds of layers such as dropout), the variables of
     all optimizers that are attributes of the model (moments, steps, learning rate), and, within an
@@ -148,20 +148,19 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
         tf.data.Dataset
             With static shapes, and the cardinality of a whole epoch.
         """
-        import tensorflow as tf
-
-        from oocdata.frontends.tfdata import dataset_of_passes, without_autotuning
+        from oocdata.frontends.tfdata import dataset_of_passes, with_cardinality
 
         steps = len(self.loader)
-        dataset = without_autotuning(dataset_of_passes(
+        passes = dataset_of_passes(
             self.loader, Passes(self._begin), {"steps": str(steps)},
             parallel=parallel, prefetch=prefetch,
-        ))  # fmt: skip
+        )  # fmt: skip
+        dataset = with_cardinality(passes, steps)
+        count = dataset.cardinality
 
-        # Only `fit` asks: a pass can be longer, by steps that make variables.
         def cardinality() -> tf.Tensor:
             self._is_counted = True
-            return tf.constant(steps, tf.int64)
+            return count()
 
         dataset.cardinality = cardinality
         return dataset
@@ -185,10 +184,12 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Restore the last save, if there is one."""
-        if self.params.get("steps") not in (None, len(self.loader)):
+        steps = self.params.get("steps")
+        if steps != len(self.loader):
             raise ArgumentError(
                 f"`fit` must take the {len(self.loader)} steps of an epoch from the dataset; got "
-                f"{self.params['steps']}. Leave out `steps_per_epoch`."
+                f"{steps or 'an unknown number'}. Leave out `steps_per_epoch`, and `rebatch`, "
+                "`batch` or `concatenate` of the dataset."
             )
         self._stop = False
         self._restored = self._last_save()
@@ -205,7 +206,7 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
         """Set the steps that the dataset reads in this epoch; restore a save that begins in it."""
         self.model._initial_epoch = None  # `fit` has read it; reset here in case `fit` raises
         save, self._restored = self._restored, None
-        self._epoch, self._first, before = epoch, 0, 0
+        self._epoch, self._first = epoch, 0
         if save is not None:
             if epoch != save.epoch:
                 raise RestoreError(
@@ -215,50 +216,37 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
                 )
             self._first = save.step
             if self._rates is not None:
-                self._pending, before = save, self._steps_before(save)
+                self._pending = save
             elif save.step:
                 # Again, because Keras has reset the metrics, and other callbacks (e.g. of the
                 # learning rate) have handled this as the beginning of an epoch.
                 self._restore(save)
         self._step = self._saved = self._first
-        pass_, self._begun = self.loader.pass_from(epoch, self._first), False
-        self._pass = replace(pass_, first=pass_.first - before, length=pass_.length + before)
+        self._pass, self._begun = self.loader.pass_from(epoch, self._first), False
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Let the next step create the variables that are missing, or the last one end the data.
+        """Let the first step create the variables that are missing.
 
         Keras creates variables from the data of ``fit``, which may be mapped, and in the model's
-        own training step. So steps before the saved one are trained on again, and their effects
-        are undone.
+        own training step. So the model is trained on the first batch twice, and the effects of the
+        first time are undone.
         """
         save, self._pending = self._pending, None
-        model, train = self.model, self.model.train_function
-
-        def train_last(iterator: Any) -> Any:
-            model.train_function = train
-            logs = train(iterator)
-            if next(iterator, None) is not None:
-                raise ArgumentError(
-                    f"`fit` must take the {len(self.loader)} steps of an epoch from the dataset; "
-                    "it gives more. Leave out `rebatch` and `concatenate`."
-                )
-            return logs
-
         if save is None:
-            if self._first + batch + int(model.steps_per_execution) >= len(self.loader):
-                model.train_function = train_last
             return
+        model, train = self.model, self.model.train_function
 
         def train_twice(iterator: Any) -> Any:
             model.train_function = train
             # Other callbacks may have changed the rates at the beginning of the epoch.
             rates = [] if save.step else [(rate, rate.numpy()) for rate in self._rates or ()]
-            train(iterator)
+            batches = list(islice(iterator, int(model.steps_per_execution)))
+            train(iter(batches))
             model.reset_metrics()
             self._restore(save)
             for rate, value in rates:
                 rate.assign(value)
-            return train(iterator)
+            return train(iter(batches))
 
         model.train_function = train_twice
 
@@ -277,9 +265,8 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
                 self._save(self._epoch, self._step)
             if self._stop:
                 self.model.stop_training = True
-        keras_steps = self.params.get("steps")
-        if self._step == steps and (keras_steps is None or batch + 1 < keras_steps):
-            # Keras would request more steps. This ends the epoch early without a warning.
+        if self._step == steps and batch + 1 < steps:
+            # Keras counts from 0 and would request more. This ends the epoch without a warning.
             self.model.stop_training = self.model.stop_training or _EPOCH_IS_OVER
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
@@ -291,7 +278,7 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
         elif not self.model.stop_training:
             raise ArgumentError(
                 f"`fit` must train on all {len(self.loader)} steps of an epoch; it took "
-                f"{self._step}. Leave out `steps_per_epoch`, and `batch` of the dataset."
+                f"{self._step}. Leave out `steps_per_epoch`."
             )
 
     def on_train_end(self, logs: Any = None) -> None:
@@ -309,18 +296,6 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
     def _save(self, epoch: int, step: int) -> None:
         write_save(self.folder, Save(epoch, step, self._fingerprint, values_of(self.model)))
         self._saved = step
-
-    def _steps_before(self, save: Save) -> int:
-        """Return how many steps before the save are needed to create the missing variables."""
-        steps = int(self.model.steps_per_execution)
-        done = save.epoch * len(self.loader) + save.step
-        if steps > done:
-            raise RestoreError(
-                f"`steps_per_execution` must be at most {done}, the steps that were done before "
-                f"the save in '{self.folder}', where the first batch makes variables; got {steps}. "
-                "Build the model before `fit`, or go on with fewer."
-            )
-        return steps
 
     def _restore(self, save: Save) -> None:
         try:

@@ -239,6 +239,26 @@ def test_epochs_under_a_strategy() -> None:
     assert seen.elements == expected.ravel().astype(int).tolist()
 
 
+@pytest.mark.parametrize("ahead", [0, 64], ids=["as it is", "read ahead"])
+def test_a_pass_that_builds_a_model_counts_under_a_strategy(ahead: int) -> None:
+    """Of `to_tf`: one epoch before each `fit` and `evaluate`, however far TensorFlow reads ahead.
+
+    Without a strategy, a `fit` of one step reads the same of its pass, which must count.
+    """
+    made = loader()
+    data = made.to_tf().prefetch(ahead) if ahead else made.to_tf()
+    with tf.distribute.OneDeviceStrategy("cpu:0").scope():
+        seen = Seen()
+        model = keras.Sequential([keras.Input((1,)), seen, keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+    model.fit(data, epochs=2, shuffle=False, verbose=0)
+    model.evaluate(data, verbose=0)
+    model.fit(data, epochs=1, shuffle=False, verbose=0)
+    epochs = [[*made.epoch(epoch)] for epoch in (1, 2, 4, 6)]
+    expected = np.concatenate([batch[0] for batches in epochs for batch in batches])
+    assert seen.elements == expected.ravel().astype(int).tolist()
+
+
 def test_a_pydataset_begins_the_next_epoch_with_each_fit() -> None:
     """As the dataset of `to_tf` does, also where a `fit` ended within an epoch."""
     made = loader()

@@ -150,6 +150,34 @@ def test_keras_takes_parts_of_an_epoch_of_generators(steps: int, epochs: int) ->
     assert elements == [*range(60)] * (steps * epochs // 6)
 
 
+@pytest.mark.parametrize("builds", [False, True], ids=["another fit", "a build"])
+def test_steps_of_a_pass_that_was_broken_off_are_not_taken_for_the_next(builds: bool) -> None:
+    """Keras, which may shuffle the steps, ends no epoch that a callback stops.
+
+    Under a strategy it begins an epoch to build the model, and ends it before the first one.
+    """
+    batches = ooc.generate(pairs, workers=0, shard=True, length=103).batches(10).to_keras()
+    assert batches.workers == 1  # Keras asks before each `fit`
+    for step in (0, 1):  # and looks at these
+        assert batches[step][0][0, 0] == 10 * step
+    for steps in ([5, 7, 0], [8, 3, 7, 0, 1, 10, 2, 4, 5, 6, 9]):
+        batches.on_epoch_begin()
+        found = [number for step in steps for number in batches[step][1].tolist()]
+        if len(steps) < len(batches):
+            assert (batches.on_epoch_end() if builds else batches.workers) in (None, 1)
+    batches.on_epoch_end()
+    assert sorted(found) == list(range(103))
+
+
+def test_epochs_under_a_strategy() -> None:
+    """Keras shuffles the steps, and begins each `fit` with a pass that it breaks off."""
+    batches = ooc.generate(pairs, workers=0, shard=True, length=103).batches(10).to_keras()
+    with tf.distribute.OneDeviceStrategy("cpu:0").scope():
+        elements = [element for _ in range(2) for element in fitted(batches, epochs=2)[0]]
+    for epoch in range(4):
+        assert sorted(elements[103 * epoch : 103 * (epoch + 1)]) == list(range(103))
+
+
 def test_generators_that_end_too_soon() -> None:
     batches = ooc.generate(pairs, workers=0, shard=True).batches(10).to_keras(steps=12)
     with pytest.raises(EmptyError, match="they ended before step 11 of 12"):

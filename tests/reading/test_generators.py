@@ -339,6 +339,8 @@ def test_methods_that_need_numbered_elements(name: str) -> None:
             _ = one.nothing  # type: ignore[union-attr]
     with pytest.raises(AttributeError, match=r"write \.batches\(size\)\.to_tf\(\)"):
         _ = made.to_tf  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match=r"`fit` takes \.to_tf\(\) or \.to_keras\(\)"):
+        _ = made.batches(1).shape  # type: ignore[attr-defined]  # `fit` asks for it
 
 
 def test_single_numbers_where_batches_are_expected() -> None:
