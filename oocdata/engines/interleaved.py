@@ -31,6 +31,9 @@ Well's 8 channels of 4 fields take 1 / 1.6 of the processor time by NumPy iterat
 _SPARSE = 2
 """Components are read together if the array has at most this many times the requested ones."""
 
+_MOST_GROUPS = 64
+"""Kinds of boxes whose parts are known."""
+
 
 class Interleaved(Concat):
     """Sources, each an `AxisView`, stacked along an axis of their elements."""
@@ -58,7 +61,7 @@ class Interleaved(Concat):
             super().read(origins, extent, out)
             return
         begin, length, stride = int(origins[0, axis]), extent.lengths[axis], extent.strides[axis]
-        for whole, shares in self._groups(begin, length, stride).items():
+        for whole, shares in self._groups(begin, length, stride):
             if whole is None or len(shares) == 1:
                 for part, at, region, _ in shares:
                     within = origins.copy()
@@ -69,23 +72,35 @@ class Interleaved(Concat):
                 regions = [(region, place) for _, _, region, place in shares]
                 self._read_places(whole, regions, origins, extent, out)
 
-    def _groups(self, begin: int, length: int, stride: int) -> dict[AxisView | None, list[Any]]:
+    @cached_property
+    def _known_groups(self) -> dict[tuple[int, int, int], list[tuple[AxisView | None, list[Any]]]]:
+        return {}
+
+    def _groups(
+        self, begin: int, length: int, stride: int
+    ) -> list[tuple[AxisView | None, list[Any]]]:
         """Return the arrays to read for boxes along the axis, each with its parts in such a box.
 
         Parts alone have None. Each part comes with the position where the box begins in it, its
         region of the box, and its index in the array.
         """
-        groups: dict[AxisView | None, list[Any]] = defaultdict(list)
-        extent = Extent.of([1] * len(self.shape)).with_axis(self.axis, length, stride)
-        origins = np.zeros((1, len(self.shape)), np.int64)
-        origins[:, self.axis] = begin
-        for _, start, stop in self._pieces(origins, extent):
-            begins, _, _ = slice_boxes(origins, extent, self.axis, start, stop)
-            ((part, _, within),) = self.shares(begins)
-            whole, place = self._wholes.get(part, (None, ()))
-            at = int(within[0, self.axis])
-            groups[whole].append((part, at, slice(start, stop), place))
-        return groups
+        key = begin, length, stride
+        found = self._known_groups.get(key)
+        if found is None:
+            groups: dict[AxisView | None, list[Any]] = defaultdict(list)
+            extent = Extent.of([1] * len(self.shape)).with_axis(self.axis, length, stride)
+            origins = np.zeros((1, len(self.shape)), np.int64)
+            origins[:, self.axis] = begin
+            for _, start, stop in self._pieces(origins, extent):
+                begins, _, _ = slice_boxes(origins, extent, self.axis, start, stop)
+                ((part, _, within),) = self.shares(begins)
+                whole, place = self._wholes.get(part, (None, ()))
+                at = int(within[0, self.axis])
+                groups[whole].append((part, at, slice(start, stop), place))
+            found = list(groups.items())
+            if len(self._known_groups) < _MOST_GROUPS:
+                self._known_groups[key] = found
+        return found
 
     def _read_places(
         self,
