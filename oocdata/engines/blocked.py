@@ -44,10 +44,6 @@ from oocdata.threads import cached_property
 _SHORT = 4096
 """Bytes of a run up to which a read request costs more than an additional copy."""
 
-_LONG = 8192
-"""Bytes of a window above which a read request costs less: windows of 12 KB take 1 / 1.2 of the
-processor's time by NumPy iteration, of 6 KB 1.7 times."""
-
 _BLOCK_BYTES = 8 << 20
 """Size of a block of interleaved rows."""
 
@@ -270,12 +266,16 @@ class CachedRows(WithStorage):
             return direct
         whole = extent.lengths[1:] == self.shape[1:] and self._few > 0
         contiguous = isinstance(self.source, Strided) and self.source.chunk_offsets is None
-        if whole and contiguous and self.source.has_runs:
-            # Neighbours are read in one request, and each long window in one. By the ends alone: a
-            # shuffled batch that is taken for neighbours is read one by one.
-            together = origins[-1, 0] - origins[0, 0] == (len(origins) - 1) * extent.lengths[0]
-            if together or extent.size * self.dtype.itemsize > _LONG:
-                return direct
+        if (
+            whole
+            and contiguous
+            and self.source.has_runs
+            # By the ends alone: a shuffled batch that is taken for neighbours is read one by one.
+            and origins[-1, 0] - origins[0, 0] == (len(origins) - 1) * extent.lengths[0]
+        ):
+            # In one request: a first epoch in order, of rows of 784 bytes, takes 1 / 2.7 of the
+            # processor's time.
+            return direct
         if not self._few:  # in a store: all or none, so that what an epoch fetches is known before
             origins, extent = run_boxes(self.source, np.array(self.shape[:1]) - 1, 1)
         kept = self._cached.kept(origins, extent)
@@ -287,14 +287,8 @@ class CachedRows(WithStorage):
         self, origins: Ints, extent: Extent, out: NDArray[Any], places: Ints | None = None
     ) -> None:
         for source, some in self._shares(origins, extent):
-            rows: Any = some
             where = places if isinstance(some, slice) else some if places is None else places[some]
-            if where is some and source is not self.source and 2 * len(some) > len(origins):
-                # Any rows in the places of the few others, which are read over them: rows of 784
-                # bytes, nearly all cached, take 1 / 1.3 of the processor's time.
-                rows, where = np.full(len(origins), some[0]), None
-                rows[some] = some
-            begins = origins[rows]
+            begins = origins[some]
             read = partial(read_to, origins=begins, extent=extent, out=out, places=where)
             self._read(source, read, begins[:, 0], extent.spans[0])
 

@@ -142,18 +142,11 @@ class Strided(WithStorage):
         )
         return self.file.fetches(starts + self.offset, lengths)
 
-    def read_runs(
-        self, starts: Ints, lengths: Ints, out: Any, addresses: Ints | None = None
-    ) -> None:
-        """Write runs of positions along axis 0 one after the other; see `ragged.read_ragged`.
-
-        With `addresses`, write each run of native numbers to its own; `out` owns the memory.
-        """
-        assert addresses is None or (self.chunk_offsets is None and self.stored == self.dtype)
+    def read_runs(self, starts: Ints, lengths: Ints, out: NDArray[Any]) -> None:
+        """Write runs of positions along axis 0 one after the other; see `ragged.read_ragged`."""
         starts, lengths, offsets = self._located(starts, lengths)
         nbytes = lengths * self.strides[0]
-        if addresses is None:
-            addresses = np.cumsum(nbytes) - nbytes + out.ctypes.data
+        addresses = np.cumsum(nbytes) - nbytes + out.ctypes.data
         opened = self.file.opened()
         if not opened.unchanged():
             raise self._changed(opened, _spanned(starts, lengths))

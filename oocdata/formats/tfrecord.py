@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Ints
-from oocdata.engines.byte_rows import ByteRows, Frame
+from oocdata.engines.byte_rows import ByteRows, sliced
 from oocdata.engines.source import Storage
 from oocdata.errors import DamagedChunkError, TruncatedFileError
 from oocdata.formats.offsets import open_rows
@@ -41,15 +41,19 @@ def is_tfrecord(head: bytes) -> bool:
     return len(head) >= _HEAD and int(_masked(head[:8])[0]) == checksum
 
 
-def _check_records(records: list[bytes], tails: NDArray[np.uint8]) -> None:
-    """Raise if a record has not the checksum in its tail."""
-    damaged = np.flatnonzero(_masked(*records) != tails.view("<u4")[:, 0])
+def _records(stored: NDArray[np.uint8], starts: Ints, stops: Ints) -> list[bytes]:
+    """Return records without what is around them; raise if one has another checksum."""
+    ends = stops - _TAIL
+    records = sliced(stored, starts + _HEAD, ends)
+    checksums = stored[ends[:, None] + np.arange(_TAIL)].view("<u4")[:, 0]
+    damaged = np.flatnonzero(_masked(*records) != checksums)
     if len(damaged):
         raise DamagedChunkError(
             "a record must have the checksum that was written with it; these have another one. "
             "The file was damaged after it was written. Copy it again from where it came from.",
             rows=damaged,
         )
+    return records
 
 
 def open_tfrecord(path: str) -> ByteRows:
@@ -69,8 +73,7 @@ def open_tfrecord(path: str) -> ByteRows:
     array([b'second', b'first'], dtype=object)
     """
     storage = Storage("TFRecord", reading="each record by its offset, its checksum compared")
-    frame = Frame(_HEAD, _TAIL, _check_records)
-    return open_rows(path, "records", _record_starts, frame, storage)
+    return open_rows(path, "records", _record_starts, _records, storage)
 
 
 def _record_starts(file: IO[bytes]) -> Iterator[Ints]:

@@ -24,7 +24,7 @@ import oocdata as ooc
 from oocdata.box import Extent
 from oocdata.datasets.spec import leaves
 from oocdata.describe import fingerprint, from_json
-from oocdata.engines import buffers, byte_rows
+from oocdata.engines import buffers
 from oocdata.engines.byte_rows import ByteRows, largest_rows, size_counts
 from oocdata.engines.files import FileVersion
 from oocdata.engines.memory_array import MemoryArray
@@ -664,55 +664,6 @@ class TestRecords:
         with pytest.raises(SourceError) as raised:
             view.take([0, 3])
         assert 3 in raised.value.rows
-
-    def test_large_ones_are_read_into_their_bytes(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        path = tmp_path / "a.tfrecord"
-        rows = [
-            np.random.default_rng(0).bytes(length) for length in (100_000, 300_000, 0, 1, 2**17)
-        ]
-        write_records(path, rows)
-
-        def small(shape: tuple[int, ...], dtype: Any) -> Any:
-            assert shape[0] < 64, "records would be copied from it"
-            return np.empty(shape, dtype)
-
-        monkeypatch.setattr(byte_rows, "empty", small)
-        view = ooc.open(path)
-        order = [4, 2, 0, 1, 1, 3]
-        assert view.take(order).tolist() == [rows[row] for row in order]
-        assert hash(view[4]) == hash(rows[4])
-        (batch,) = view.batches(5).to_tf()
-        assert batch.numpy().tolist() == rows
-        whole, status = bytearray(path.read_bytes()), path.stat()
-        whole[-20] ^= 1
-        path.write_bytes(whole)
-        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-        view = ooc.open(path)
-        with pytest.raises(DamagedChunkError, match="must have the checksum") as damaged:
-            view.take([1, 4, 0])
-        assert damaged.value.rows == (4,)
-        with open(path, "r+b") as file:
-            file.truncate(len(whole) - 10)
-        with pytest.raises(SourceError) as cut:
-            view.take([0, 4])
-        assert 4 in (cut.value.rows or ())
-
-    @pytest.mark.parametrize("has_ring", [True, False], ids=["io_uring", "one by one"])
-    def test_short_ones_could_be_read_into_their_bytes_too(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_ring: bool
-    ) -> None:
-        monkeypatch.setattr(byte_rows, "_LARGE", 0)
-        if not has_ring:
-            monkeypatch.setattr("oocdata.engines.runs.read_many", lambda *_: None)
-        random = np.random.default_rng(1)
-        rows = [random.bytes(length) for length in random.integers(0, 60, 300).tolist()]
-        write_records(tmp_path / "a.tfrecord", rows)
-        order = random.integers(0, 300, 500)
-        found = ooc.open(tmp_path / "a.tfrecord").take(order).tolist()
-        assert found == [rows[row] for row in order]
-        assert all(hash(row) == hash(bytes(bytearray(row))) for row in found)
 
     def test_a_file_that_is_cut_short(self, tmp_path: Path) -> None:
         path = tmp_path / "a.tfrecord"

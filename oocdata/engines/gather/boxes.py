@@ -97,9 +97,8 @@ class _Plan:
 
     `axes` are the outer axes; `every` has the offsets from the first point of a box to all of its
     `points`, along each axis, an open mesh. A slot has so many `rows`, each a chunk's row of shape
-    `inner`. Opaque items are a chunk's row (`item`) and all points of a box (`box`, not of large
-    ones). `numbers` (int64) are those of the columns. A point is `whole` if it is one run of bytes,
-    in the chunk and in the box.
+    `inner`, or one opaque `item`. `numbers` (int64) are those of the columns. A point is `whole`
+    if it is one run of bytes, in the chunk and in the box.
     """
 
     axes: tuple[_Axis, ...]
@@ -109,7 +108,6 @@ class _Plan:
     inner: tuple[int, ...]
     dtype: np.dtype[Any]
     item: np.dtype[Any]
-    box: np.dtype[Any] | None
     columns: tuple[_Column, ...]
     numbers: Ints
     whole: bool
@@ -166,7 +164,7 @@ def plan_points(
     if points > pieces * (_POINTS_PER_PIECE if whole else _CUT_POINTS_PER_PIECE):
         return None
     item = np.dtype(f"V{prod(inner) * dtype.itemsize}")
-    nbytes, row_steps = points * item.itemsize, c_strides(chunk_shape[:axes])
+    row_steps = c_strides(chunk_shape[:axes])
     outer = zip(chunk_shape, chunk_steps, row_steps.tolist(), strict=False)
     along = [np.arange(n) * stride for n, stride in zip(lengths[:axes], strides, strict=False)]
     every = list(np.meshgrid(np.zeros(1, np.int64), *along, indexing="ij", sparse=True))[1:]
@@ -178,7 +176,6 @@ def plan_points(
         inner=inner,
         dtype=dtype,
         item=item,
-        box=np.dtype(f"V{nbytes}") if nbytes <= _SCRATCH_BYTES else None,
         columns=tuple(columns),
         numbers=np.array([column.number for column in columns], np.int64),
         whole=whole,
@@ -223,8 +220,8 @@ def _take(
     """
     count = len(memory) // plan.item.itemsize
     items = np.ndarray(count, plan.item, memory)
-    direct = plan.whole and out.dtype == plan.dtype and out.flags.c_contiguous
-    if direct and places is None:  # `mode="clip"` writes to `out` without a buffer
+    if plan.whole and out.dtype == plan.dtype and out.flags.c_contiguous and places is None:
+        # With mode="clip" it writes to `out` without a buffer.
         items.take(rows.ravel(), out=np.ndarray(rows.size, plan.item, out), mode="clip")
         return
     flat = np.ndarray((count, *plan.inner), plan.dtype, memory)
@@ -241,11 +238,6 @@ def _take(
                 taken = flat[index]
             else:
                 whole = items.take(at, out=scratch[: len(at)], mode="clip")
-                if direct and plan.box is not None:
-                    # Rows of 256 bytes of 8 files in chunks take 1 / 1.3 of the processor's time by
-                    # NumPy iteration, of 2 to 64 KB 1 / 1.15.
-                    np.ndarray(len(out), plan.box, out)[where] = whole.view(plan.box)
-                    continue
                 taken = whole.view(plan.dtype).reshape(-1, *plan.inner)
                 taken = taken[(slice(None), *column.within)]
             target = out[(*[slice(None)] * (1 + axes), *column.target)]
