@@ -36,6 +36,7 @@ _MOST_ELEMENTS = 1 << 18  # elements that are followed
 _MOST_POINTS = 1 << 18  # parts of boxes that are compared to find bytes shared by elements
 _NEIGHBOURS = 2048  # consecutive elements that are compared
 _FEWEST_RUNS = 8  # runs that are followed
+_MOST_PARTS = 64  # parts of long runs that are looked at, times sources
 _WINDOWS_FOLLOWED = 2  # windows of a block shuffle
 _BLOCKS_FOLLOWED = 16  # blocks in order
 
@@ -137,13 +138,15 @@ def _decoded(loader: Loader, budget: float) -> float:
 
 
 def _chunks_of_run(loader: Loader, run: Run, steps: int) -> list[Chunks]:
-    """Return the chunks of each request of a run, from at most `steps` steps spread over it."""
+    """Return the chunks of each request of a run, from about `steps` steps spread over it."""
     parts = [run]
     if steps < run.stop - run.start:
-        starts = np.linspace(run.start, run.stop, steps, endpoint=False).astype(np.int64)
-        parts = [Run(run.epoch, start, start + 1) for start in starts.tolist()]
-    requests = zip_longest(*(singles_of(loader.requests(part)) for part in parts))
-    return [chunks_of(filter(None, each), exact=True) for each in requests]
+        number = max(1, min(steps, _MOST_PARTS // max(4, len(loader.dataset.sources()))))
+        each = steps // number
+        starts = np.linspace(run.start, run.stop - each, number).astype(np.int64)
+        parts = [Run(run.epoch, start, start + each) for start in starts.tolist()]
+    requests = zip_longest(*map(loader.requests, parts))
+    return [chunks_of(filter(None, alike), exact=True) for alike in requests]
 
 
 def _elements(loader: Loader, run: Run) -> int:
@@ -237,7 +240,7 @@ def fetching(loader: Loader) -> Fetching | None:
         needed = loader.requests(run)
         with reader.used():
             reads = stored_reads(needed)
-        for request in singles_of(needed):
+        for request in needed:
             followed.load(chunks_of([request]))
         cold = is_cold and count < REQUESTS
         chunks.append(cost_of([one for one in reads if one.cached], cold=cold))
