@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, zip_longest
 from math import expm1, inf, prod
 from typing import TYPE_CHECKING, Any, cast
 
@@ -34,7 +35,8 @@ _MOST_TOUCHES = 1 << 16  # uses of chunks that are followed
 _MOST_ELEMENTS = 1 << 18  # elements that are followed
 _MOST_POINTS = 1 << 18  # parts of boxes that are compared to find bytes shared by elements
 _NEIGHBOURS = 2048  # consecutive elements that are compared
-_FEWEST_RUNS = 4  # runs that are followed
+_FEWEST_RUNS = 8  # runs that are followed
+_MOST_PARTS = 64  # parts of long runs that are looked at, times sources
 _WINDOWS_FOLLOWED = 2  # windows of a block shuffle
 _BLOCKS_FOLLOWED = 16  # blocks in order
 
@@ -103,34 +105,48 @@ def amplification(loader: Loader) -> float:
     chunked, addressed = _used(loader.dataset)
     if not chunked:
         return 1.0
-    return max(1.0, (_decoded(loader) + addressed) / (chunked + addressed))
+    return max(1.0, (_decoded(loader, cache_share()) + addressed) / (chunked + addressed))
 
 
-def _decoded(loader: Loader) -> float:
-    """Return the bytes decoded per element, in some steps of an epoch."""
-    runs, times = _runs_to_follow(loader)
-    cached, known = PlannedCache(cache_share()), PlannedCache(inf)
+def _decoded(loader: Loader, budget: float) -> float:
+    """Return the bytes decoded per element, in some steps of an epoch, with so large a cache."""
+    runs, steps, times = _runs_to_follow(loader)
+    cached, known = PlannedCache(budget), PlannedCache(inf)
     # The first half of some runs fills the cache. All runs of an epoch begin without one.
-    first = len(runs) // 2 if runs[-1].stop < len(loader) else 0
+    first = len(runs) // 4 * 2 if runs[-1].stop < len(loader) else 0
     used = elements = loaded = before = 0
-    for number, run in enumerate(runs):
+    for number in range(0, len(runs), 2):
         if number == first:
+            used = elements = 0
             loaded, before = cached.loaded, known.loaded
-        chunks = chunks_of(loader.requests(run), exact=True)
-        cached.load(chunks)
-        known.load(chunks)
-        if number >= first:
+        # Two runs are read at a time, so requests of both alternate.
+        pair = [(run, _chunks_of_run(loader, run, steps)) for run in runs[number : number + 2]]
+        for chunks in chain.from_iterable(zip_longest(*(each for _, each in pair), fillvalue={})):
+            cached.load(chunks)
+            known.load(chunks)
             used += sum(chunks.values())
-            elements += _elements(loader, run)
+        elements += sum(_elements(loader, run) for run, _ in pair)
     new, loaded = known.loaded - before, cached.loaded - loaded
     if not _mixing(loader)[1]:
         new = 0  # any use of a chunk may be the first, so first uses are misses like others
-    # Steps between those followed need no new chunks, and miss others as often. Elements share more
-    # chunks in a whole run than in a part of it.
+    # Runs between those followed need no new chunks, and miss others as often. Some steps of a run
+    # need fewer chunks than all.
     added, missed = new / (times * elements), (loaded - new) / max(1, used - new)
-    whole, part = loader.steps_together, max(run.stop - run.start for run in runs)
-    sharing = _distinct_chunks(loader, whole) * part / _distinct_chunks(loader, part) / whole
-    return added + (used / elements * sharing - added) * missed
+    longest = max(run.stop - run.start for run in runs)
+    more = _distinct_chunks(loader, longest) / _distinct_chunks(loader, min(steps, longest))
+    return added + (used / elements * more - added) * missed
+
+
+def _chunks_of_run(loader: Loader, run: Run, steps: int) -> list[Chunks]:
+    """Return the chunks of each request of a run, from about `steps` steps spread over it."""
+    parts = [run]
+    if steps < run.stop - run.start:
+        number = max(1, min(steps, _MOST_PARTS // max(4, len(loader.dataset.sources()))))
+        each = steps // number
+        starts = np.linspace(run.start, run.stop - each, number).astype(np.int64)
+        parts = [Run(run.epoch, start, start + each) for start in starts.tolist()]
+    requests = zip_longest(*map(loader.requests, parts))
+    return [chunks_of(filter(None, alike), exact=True) for alike in requests]
 
 
 def _elements(loader: Loader, run: Run) -> int:
@@ -157,23 +173,24 @@ def _distinct_chunks(loader: Loader, steps: int) -> float:
     return number * -expm1(-steps * (loader.batch_size // loader.num_shards) / number)
 
 
-def _runs_to_follow(loader: Loader) -> tuple[list[Run], float]:
-    """Return runs of an epoch from its beginning on, and how many runs each stands for.
+def _runs_to_follow(loader: Loader) -> tuple[list[Run], int, float]:
+    """Return runs of an epoch, the most steps to look at in each, and how many each stands for.
 
     That is all runs, or as many as may be followed: further apart if windows are longer.
     """
     pass_, share = loader.pass_from(0), loader.batch_size // loader.num_shards
-    together = max(1, min(pass_.together, _MOST_ELEMENTS // (_FEWEST_RUNS * share)))
-    touches = len(chunks_of(loader.requests(Run(0, 0, min(together, len(loader))))))
-    most = min(_MOST_ELEMENTS // (share * together), _MOST_TOUCHES // max(1, touches))
+    steps = max(1, min(pass_.together, _MOST_ELEMENTS // (_FEWEST_RUNS * share)))
+    whole = Run(0, 0, min(pass_.together, len(loader)))
+    touches = sum(map(len, _chunks_of_run(loader, whole, steps)))
+    most = min(_MOST_ELEMENTS // (share * steps), _MOST_TOUCHES // max(1, touches))
     most = max(_FEWEST_RUNS, most)
-    if together == pass_.together and len(pass_) <= most:
-        return [pass_.run(number) for number in range(len(pass_))], 1.0
+    if len(pass_) <= most:
+        return [pass_.run(number) for number in range(len(pass_))], steps, 1.0
     span = max(prod(_mixing(loader)) // loader.batch_size, most * pass_.together)
     span = min(len(loader), span)
     starts = np.linspace(0, span, most, endpoint=False).astype(np.int64).tolist()
-    runs = [Run(0, start, min(start + together, len(loader))) for start in starts]
-    return runs, span / (most * together)
+    runs = [Run(0, start, min(start + pass_.together, len(loader))) for start in starts]
+    return runs, steps, max(1.0, span / (most * pass_.together))
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +225,7 @@ def fetching(loader: Loader) -> Fetching | None:
     budget = inf if in_folder else cache_share() // readers
     cached = {} if loader.workers else cache.listed()
     planned = [PlannedCache(budget, cached) for _ in range(readers)]
+    followed = PlannedCache(budget)
     with PlannedCache(inf, cached).used():
         first = cost_of(stored_reads(loader.requests(pass_.run(0))), cold=is_cold)
     trips = max(-(-first.requests // REQUESTS), -(-first.nbytes // scratch_share()))
@@ -219,8 +237,11 @@ def fetching(loader: Loader) -> Fetching | None:
         if number >= _FEWEST_PLANNED and sum(elements) >= _MOST_ELEMENTS // 8:
             break
         run, reader = pass_.run(number), planned[number % readers]
+        needed = loader.requests(run)
         with reader.used():
-            reads = stored_reads(loader.requests(run))
+            reads = stored_reads(needed)
+        for request in needed:
+            followed.load(chunks_of([request]))
         cold = is_cold and count < REQUESTS
         chunks.append(cost_of([one for one in reads if one.cached], cold=cold))
         uncached += (rows := [one for one in reads if not one.cached])
@@ -233,20 +254,16 @@ def fetching(loader: Loader) -> Fetching | None:
     decoded = sum(cached_bytes(source, source.storage()) for source in dataset.sources())
     # If all chunks fit, each reader loads each once: by bytes, that many times those loaded so far.
     most = max(1, readers * decoded / max(1, loaded)) if decoded <= budget else inf
-    most_rows, (used, addressed) = inf, _used(dataset)
+    most_rows, (_, addressed) = inf, _used(dataset)
     if in_folder:  # rows are fetched once, in whole pages
         once = max(addressed * loader.steps.length, cost_of(uncached).nbytes)
         most_rows = once / max(1, sum(cost.nbytes for cost in others))
-    times, lanes = 0.0, loader.order.lanes
-    window = loader.order.elements_mixed(len(dataset))
-    if lanes is not None and window * used <= budget:
-        # A lane's windows load their chunks when they begin, maybe before the later half of these
-        # runs. So count the windows, the last one by the share of its chunks that has been used.
-        done, staggered = sum(elements) / window, np.arange(lanes) / lanes
-        whole, part = np.divmod(done + staggered, 1)
-        length = typical_length(dataset.blocks, len(dataset))
-        begun = np.maximum(whole - np.expm1(-part * length) - staggered, done).mean()
-        times = max(1.0, loader.steps.length / (float(begun) * window))
+    times = 0.0
+    if loader.order.lanes is not None:
+        # Windows load most of their chunks when they begin, maybe before the later half of these
+        # runs, and other windows may begin in it.
+        whole = _decoded(loader, budget) * loader.steps.length
+        times = max(1.0, whole / max(1, followed.loaded))
     parts = (
         _extended(chunks, elements, rest, most, times),
         _extended(others, elements, rest, most_rows),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 import os
 import sys
+from bisect import bisect_left
 from collections.abc import Iterable
 from typing import Any, TypeAlias, TypeVar
 
@@ -256,6 +257,21 @@ def select(selection: Selection, places: Selection) -> Selection:
         return selection[:0]
     stop = places.stop if places.stop >= 0 else None
     return selection[places.start : stop : places.step]
+
+
+def shifted(selection: Selection, distance: int) -> Selection:
+    """Return the numbers of a selection plus a distance."""
+    if isinstance(selection, range):
+        return range(selection.start + distance, selection.stop + distance, selection.step)
+    return selection + distance
+
+
+def within(ascending: Selection, start: int, stop: int) -> Selection:
+    """Return the numbers in ``[start, stop)`` of an ascending selection, relative to `start`."""
+    if isinstance(ascending, range) and len(ascending) < 2:  # the step may be negative
+        ascending = range(ascending.start, ascending.start + len(ascending))
+    inside = ascending[bisect_left(ascending, start) : bisect_left(ascending, stop)]
+    return shifted(inside, -start)
 
 
 def repeats(rows: Selection) -> bool:

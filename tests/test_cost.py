@@ -161,6 +161,21 @@ def test_estimate_of_fields(fields: list[str], shuffle: Any) -> None:
     assert amplification(loader) == pytest.approx(again, rel=0.05)
 
 
+@pytest.mark.parametrize("shuffle", ["block", "global", 30, 500], ids=str)
+@pytest.mark.parametrize("targets", [0, 2])
+def test_estimate_of_chunks_that_are_evicted(shuffle: Any, targets: int) -> None:
+    """Two runs are read at a time, x before y, and a read pins what is cached before it decodes."""
+    set_memory(2 << 20)  # a cache of 256 chunks; 30 blocks of each of 8 lanes nearly fill it
+    view, decoded = counted(np.zeros((60_000, 16), "f4"), 64, 16)
+    if isinstance(shuffle, int):
+        shuffle = ooc.BlockShuffle(64, 8 * shuffle, lanes=8)
+    loader = (view.windows(4, targets) if targets else view).batches(64, shuffle=shuffle, seed=1)
+    decoded.clear()
+    list(loader.epoch(0, parallel=2))
+    again = decoded.total() * 64 / 60_000
+    assert amplification(loader) == pytest.approx(again, rel=0.4)
+
+
 @pytest.mark.parametrize("mebibytes", [1, 2, 4])
 @pytest.mark.parametrize(
     "shuffle", [False, "global", ooc.BlockShuffle(CHUNK, 200, lanes=4)], ids=["no", "global", "own"]

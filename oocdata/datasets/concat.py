@@ -7,7 +7,6 @@ as they are read, into one `SparseBatch` or `RaggedBatch`.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
@@ -29,7 +28,7 @@ from oocdata.engines.buffers import empty
 from oocdata.engines.columns import chosen_names
 from oocdata.engines.source import Storage
 from oocdata.errors import ArgumentError
-from oocdata.index import Selection, as_numbers, ascends, is_all, select, take
+from oocdata.index import Selection, as_numbers, ascends, is_all, select, shifted, take, within
 from oocdata.threads import cached_property
 
 
@@ -160,11 +159,9 @@ class Concat(Dataset):
         """Return the selected elements of each part, or None if the selection does not ascend."""
         if not ascends(chosen):
             return None
-        if isinstance(chosen, range) and len(chosen) < 2:  # the step may be negative
-            chosen = range(chosen.start, chosen.start + len(chosen))
         selected, start = [], 0
         for part, end in zip(self.parts, self.ends.tolist(), strict=True):
-            own = _within(chosen, start, end)
+            own = within(chosen, start, end)
             selected.append(part if is_all(own, len(part)) else part._select(own))
             start = end
         return tuple(selected)
@@ -191,12 +188,11 @@ class Concat(Dataset):
         return np.concatenate(masks)[as_numbers(self.chosen)]
 
     def _stored_rows(self) -> list[StoredRows]:
-        chosen, all_rows = as_numbers(self.chosen), []
-        for part, end in zip(self.parts, self.ends.tolist(), strict=True):
-            all_rows += [
-                rows.of_elements(chosen - (end - len(part))) for rows in part._stored_rows()
-            ]
-        return all_rows
+        return [
+            rows.of_elements(shifted(self.chosen, len(part) - end))
+            for part, end in zip(self.parts, self.ends.tolist(), strict=True)
+            for rows in part._stored_rows()
+        ]
 
     def _positions_to_drop(self, gap: int) -> int:
         check_direction("elements", self.chosen)
@@ -339,11 +335,3 @@ def _storages(dataset: Dataset) -> list[tuple[Storage, tuple[str, ...]]]:
     # Without directions: the user may have turned an axis.
     described = replace(dataset.storage, columns=columns, dimensions=names[axes:], directions={})
     return [(described, names[:axes])]
-
-
-def _within(chosen: Selection, start: int, stop: int) -> Selection:
-    """Return the ascending numbers in ``[start, stop)``, relative to `start`."""
-    inside = chosen[bisect_left(chosen, start) : bisect_left(chosen, stop)]
-    if isinstance(inside, range):
-        return range(inside.start - start, inside.stop - start, inside.step)
-    return inside - start

@@ -42,7 +42,9 @@ def make_patches(
     if dataset.is_mapped or dataset.is_multi_array or dataset.mixture is not None:
         raise ArgumentError(
             "`patches` must be cut from dense rows, not sparse or ragged ones, before a function "
-            f"is mapped, and from the members of a mixture before they are mixed; got {dataset!r}."
+            f"is mapped, and from the members of a mixture before they are mixed; got {dataset!r}. "
+            "Of ragged rows, map ooc.zip(rows.pad(), rows.lengths) by a function that cuts, with "
+            "batched=False and rng=True."
         )
     sizes = _counts("size", size, None)
     steps = sizes if step is None else _counts("step", step, len(sizes))

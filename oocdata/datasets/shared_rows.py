@@ -8,9 +8,10 @@ Arrays are therefore identified by where they are stored.
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, combinations_with_replacement, product
+from itertools import combinations_with_replacement
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ import numpy as np
 from oocdata.box import Ints
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError
-from oocdata.index import Selection, as_numbers, as_range, ascends, is_all, select, take
+from oocdata.index import Selection, as_numbers, as_range, ascends, select, take, within
 from oocdata.threads import cached_property
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 _NONE = -(2**63)
 """Marks the absence of a position."""
+
+_MOST_LINES = 1 << 12
+"""Most regular rows that are compared by their ends, which takes a second; more in a table."""
 
 _LAYOUT = ("dtype", "shape", "offset")
 """Arguments of `open` that define the rows of a raw binary file."""
@@ -57,42 +61,18 @@ class StoredRows:
         """The axes along which rows are numbered; None if each file is one row."""
         return None if self.view.storage.single_rows else self.view.axes
 
-    @cached_property
-    def occurrences(self) -> tuple[Ints, Ints, Ints]:
-        """The distinct row numbers, ascending, and the first and last place of each."""
-        numbers, places = as_numbers(self.numbers), as_numbers(self.places)
-        places = np.repeat(places, numbers.size // max(1, len(numbers)))
-        order = np.argsort(numbers, axis=None, kind="stable")
-        rows, places = numbers.ravel()[order], places[order]
-        begins = np.flatnonzero(np.diff(rows, prepend=rows[0] - 1))
-        first, last = (reduce.reduceat(places, begins) for reduce in (np.minimum, np.maximum))
-        return rows[begins], first, last
-
-    def of_elements(self, elements: Ints) -> StoredRows:
+    def of_elements(self, elements: Selection) -> StoredRows:
         """Return the rows of selected elements; elements at other positions are dropped."""
-        places = as_numbers(self.places)
+        places = self.places
+        if isinstance(places, range) and places.step == 1 and ascends(elements):
+            inside = within(elements, places.start, places.stop)
+            first = bisect_left(elements, places.start)
+            found: Selection = range(first, first + len(inside))
+            return replace(self, numbers=select(self.numbers, inside), places=found)
+        places, elements = as_numbers(places), as_numbers(elements)
         indices = np.searchsorted(places, elements)
-        found = np.flatnonzero(np.append(places, _NONE)[indices] == elements)
-        return replace(self, numbers=take(self.numbers, indices[found]), places=as_range(found))
-
-    def distance_to(self, other: StoredRows) -> int:
-        """Return the largest distance of two elements, one of each, that share a row."""
-        distinct, values = set(self.arrays), values_of(self.view.source)
-        if distinct.isdisjoint(other.arrays) and values.isdisjoint(values_of(other.view.source)):
-            return 0
-        if (
-            self.arrays != other.arrays
-            or self.axes != other.axes
-            or len(distinct) < len(self.arrays)  # e.g. a file that is listed twice
-        ):
-            raise ArgumentError(
-                "an array that elements hold twice must be read in the same way each time, of the "
-                "same files and along the same axes, to be split without sharing a row; "
-                f"{self.view.storage.path or 'an array in memory'} is not. Split first, then put "
-                "the parts together, and list each file once."
-            )
-        both = len(self.numbers) and len(other.numbers)
-        return _largest_distance(*_numbered_by_file(self, other)) if both else 0
+        at = np.flatnonzero(np.append(places, _NONE)[indices] == elements)
+        return replace(self, numbers=take(self.numbers, indices[at]), places=as_range(at))
 
 
 def check_direction(elements: str, chosen: Selection) -> None:
@@ -104,28 +84,46 @@ def check_direction(elements: str, chosen: Selection) -> None:
         )
 
 
-def sharing_distance(all_rows: Sequence[StoredRows]) -> int:
+def sharing_distance(all_rows: Iterable[StoredRows]) -> int:
     """Return the largest distance of two elements that share a row of an array."""
-    pairs = combinations_with_replacement(all_rows, 2)
-    return max((one.distance_to(other) for one, other in pairs), default=0)
+    readers: dict[Hashable, list[StoredRows]] = {}
+    for rows in all_rows:
+        for array in {*rows.arrays, *values_of(rows.view.source)}:
+            readers.setdefault(array, []).append(rows)
+    groups = {tuple(map(id, group)): group for group in readers.values()}
+    for group in groups.values():
+        first = group[0]
+        for rows in group:
+            if (
+                rows.arrays != first.arrays
+                or rows.axes != first.axes
+                or len(set(rows.arrays)) < len(rows.arrays)  # e.g. a file that is listed twice
+            ):
+                raise ArgumentError(
+                    "an array that elements hold twice must be read in the same way each time, of "
+                    "the same files and along the same axes, to be split without sharing a row; "
+                    f"{rows.view.storage.path or 'an array in memory'} is not. Split first, then "
+                    "put the parts together, and list each file once."
+                )
+    return max(map(_largest_distance, groups.values()), default=0)
 
 
 def parts_share_rows(parts: Iterable[Sequence[StoredRows]]) -> bool:
     """Return whether two parts have a common row of an array."""
     # With the number of the part as position of each element, shared rows are a distance apart.
-    numbered = [
-        [replace(rows, places=np.full(len(rows.places), part)) for rows in all_rows]
+    numbered = (
+        replace(rows, places=np.full(len(rows.places), part))
         for part, all_rows in enumerate(parts)
-    ]
-    pairs = combinations(numbered, 2)
-    return any(one.distance_to(other) for part, rest in pairs for one, other in product(part, rest))
+        for rows in all_rows
+    )
+    return sharing_distance(numbered) > 0
 
 
-def _numbered_by_file(*both: StoredRows) -> list[StoredRows]:
+def _numbered_by_file(group: Sequence[StoredRows]) -> list[StoredRows]:
     """Return rows that are files, such as pictures, with one number for each path in any list."""
     known: dict[str, int] = {}
     numbered = []
-    for rows in both:
+    for rows in group:
         files, axes, shape = rows.view.storage.row_files, rows.view.axes, rows.view.source.shape
         if files and axes[0] == 0:
             ids = np.array([known.setdefault(path, len(known)) for path in files])
@@ -136,23 +134,78 @@ def _numbered_by_file(*both: StoredRows) -> list[StoredRows]:
     return numbered
 
 
-def _largest_distance(one: StoredRows, other: StoredRows) -> int:
-    """Return the largest distance between places, one of each, with the same row."""
-    steps = np.unique(np.subtract.outer(one.offsets, other.offsets))
-    numbers, others = one.numbers, other.numbers
-    in_order = is_all(one.places, len(numbers)) and is_all(other.places, len(others))
-    if (
-        in_order
-        and isinstance(numbers, range)
-        and isinstance(others, range)
-        and numbers.step == others.step
-    ):
-        distances, remainders = np.divmod(others.start - numbers.start - steps, numbers.step)
-        met = (remainders == 0) & (distances < len(numbers)) & (-distances < len(others))
-        return int(np.abs(distances[met]).max(initial=0))
-    rows, first, last = one.occurrences
-    other_rows, other_first, other_last = other.occurrences
+def _largest_distance(group: Sequence[StoredRows]) -> int:
+    """Return the largest distance of two places with the same row."""
+    group = [rows for rows in _numbered_by_file(group) if len(rows.numbers)]
+    lines = _lines(group)
+    if lines is not None:
+        return _distance_of_lines(*lines)
+    alike: dict[tuple[int, ...], list[StoredRows]] = {}
+    for rows in group:
+        alike.setdefault(rows.offsets, []).append(rows)
+    tables = [(offsets, *_occurrences(some)) for offsets, some in alike.items()]
+    pairs = combinations_with_replacement(tables, 2)
+    return max((_distance_of_tables(*pair) for pair in pairs), default=0)
+
+
+def _lines(group: Sequence[StoredRows]) -> tuple[int, Ints] | None:
+    """Return rows whose numbers and places are ranges as lines, with their common step.
+
+    A line has the first and last row, the place of the first, and the places from row to row. None
+    if there are others, or too many.
+    """
+    steps, lines = set(), list[tuple[int, int, int, int]]()
+    for numbers, places, offsets in ((each.numbers, each.places, each.offsets) for each in group):
+        if not isinstance(numbers, range) or not isinstance(places, range):
+            return None
+        if numbers.step < 0:
+            numbers, places = numbers[::-1], places[::-1]
+        steps.update([numbers.step] if len(numbers) > 1 else [])
+        if len(steps) > 1 or len(lines) + len(offsets) > _MOST_LINES:
+            return None
+        ends = numbers[0], numbers[-1]
+        lines += [(ends[0] + at, ends[1] + at, places[0], places.step) for at in offsets]
+    return max(steps, default=1), np.array(lines, np.int64).reshape(-1, 4).T
+
+
+def _distance_of_lines(step: int, lines: Ints) -> int:
+    """Return the largest distance of two places with the same row.
+
+    Places advance evenly between the ends of lines, so the largest distance is at one of the ends.
+    """
+    firsts, lasts, starts, advances = lines
     farthest = 0
+    for row in np.unique(lines[:2]).tolist():
+        met = (firsts <= row) & (row <= lasts) & ((row - firsts) % step == 0)
+        places = starts[met] + (row - firsts[met]) // step * advances[met]
+        farthest = max(farthest, int(np.ptp(places)))
+    return farthest
+
+
+def _occurrences(alike: Sequence[StoredRows]) -> tuple[Ints, Ints, Ints]:
+    """Return the distinct row numbers, ascending, and the first and last place of each."""
+    numbers = [as_numbers(rows.numbers) for rows in alike]
+    rows = np.concatenate([each.ravel() for each in numbers])
+    places = np.concatenate([
+        np.repeat(as_numbers(each.places), every.size // len(every))
+        for each, every in zip(alike, numbers, strict=True)
+    ])  # fmt: skip
+    order = np.argsort(rows, kind="stable")
+    rows, places = rows[order], places[order]
+    begins = np.flatnonzero(np.diff(rows, prepend=rows[0] - 1))
+    first, last = (reduce.reduceat(places, begins) for reduce in (np.minimum, np.maximum))
+    return rows[begins], first, last
+
+
+def _distance_of_tables(
+    one: tuple[tuple[int, ...], Ints, Ints, Ints], other: tuple[tuple[int, ...], Ints, Ints, Ints]
+) -> int:
+    """Return the largest distance of two places, one of each, with the same row.
+
+    Given are offsets, and the table of the rows from which they are counted.
+    """
+    (offsets, rows, first, last), (others, other_rows, other_first, other_last) = one, other
+    steps, farthest = np.unique(np.subtract.outer(offsets, others)), 0
     for run in np.split(steps, np.flatnonzero(np.diff(steps) > 1) + 1):
         begin = np.searchsorted(other_rows, rows + run[0])
         end = np.searchsorted(other_rows, rows + run[-1], side="right")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -99,17 +100,31 @@ def _difference(first: Storage, here: Storage) -> str:
 
 _SCALE_OF_TEMPERATURE = re.compile(r"(?:°|deg|degrees?)?[ _]?(k|c|f)(?:elvin|elsius|ahrenheit)?")
 _PREFIXES = ("", *"YZEPTGMkhdcmunpfazy", "da")
+_FACTOR = re.compile(r"(/?)\s*([^\W\d_]+|%)(?:\*\*|\^)?([-+]?\d+)?")
+_TIMES = {
+    name: times[0]
+    for times in (
+        ("s", "sec", "second", "seconds"),
+        ("min", "minute", "minutes"),
+        ("h", "hr", "hrs", "hour", "hours"),
+        ("d", "day", "days"),
+    )
+    for name in times
+}
 
 
 def _are_other_units(one: str, other: str) -> bool:
     """Return whether two units are certainly not two spellings of one.
 
-    They are other scales of temperature, or differ by an SI prefix at their beginning only.
+    They are other scales of temperature, or differ in one factor: by its SI prefix, or because both
+    are units of time.
 
     Examples
     --------
     >>> [_are_other_units(*each) for each in (("K", "degC"), ("mm", "m"), ("kg kg-1", "g kg-1"))]
     [True, True, True]
+    >>> [_are_other_units(*each) for each in (("mm/day", "mm/h"), ("mm/day", "mm d-1"))]
+    [True, False]
     >>> [_are_other_units(*each) for each in (("celsius", "degC"), ("m s**-1", "m s-1"))]
     [False, False]
     """
@@ -119,11 +134,26 @@ def _are_other_units(one: str, other: str) -> bool:
     scales = [_SCALE_OF_TEMPERATURE.fullmatch(text.lower()) for text in (one, other)]
     if scales[0] and scales[1]:
         return scales[0][1] != scales[1][1]
+    factors = [_factors(text) for text in (one, other)]
+    differing = [[*(factors[at] - factors[1 - at]).elements()] for at in (0, 1)]
+    if [len(each) for each in differing] != [1, 1] or differing[0][0][1] != differing[1][0][1]:
+        return False
+    names = [name for ((name, _),) in differing]
+    if {*names} <= {*_TIMES.values()}:
+        return True
     stems = [
-        {text.removeprefix(prefix) for prefix in _PREFIXES if text.startswith(prefix)} - {""}
-        for text in (one, other)
+        {name.removeprefix(prefix) for prefix in _PREFIXES if name.startswith(prefix)} - {""}
+        for name in names
     ]
     return not stems[0].isdisjoint(stems[1])
+
+
+def _factors(units: str) -> Counter[tuple[str, int]]:
+    """Return the factors of a unit, with units of time by one name, and their powers."""
+    return Counter(
+        (_TIMES.get(name, name), int(power or 1) * (-1 if over else 1))
+        for over, name, power in _FACTOR.findall(units)
+    )
 
 
 def check_same_columns(arrays: Iterable[Storage], axis: int) -> None:

@@ -109,10 +109,16 @@ class AxisView(WithStorage):
                 for batch, boxes in read_through(view, begins, cut, self.dtype, _SCRATCH_BYTES):
                     out[(batch, *across, places)] = boxes.take(within, indexed + 1)
             return
-        if indexed is not None:  # read one position at a time
-            for number in range(extent.lengths[indexed]):
-                begins, cut, region = slice_boxes(origins, extent, indexed, number, number + 1)
-                self.read(begins, cut, out[region])
+        if indexed is not None:
+            spans = self._spans(indexed, origins, extent)
+            if spans is None:  # read one position at a time
+                for number in range(extent.lengths[indexed]):
+                    begins, cut, region = slice_boxes(origins, extent, indexed, number, number + 1)
+                    self.read(begins, cut, out[region])
+                return
+            view, begins, cut, within = spans
+            for batch, boxes in read_through(view, begins, cut, self.dtype, _SCRATCH_BYTES):
+                out[batch] = np.take_along_axis(boxes, within[batch], indexed + 1)
             return
         if out.dtype != self.dtype and not np.can_cast(self.source.dtype, self.dtype, "safe"):
             # Convert by way of the view's dtype, which may round or wrap stored numbers.
@@ -138,6 +144,9 @@ class AxisView(WithStorage):
             parts = self._neighbours(indexed, origins, extent)
             return [box for view, begins, cut, *_ in parts for box in view.read_boxes(begins, cut)]
         if indexed is not None:
+            if (spans := self._spans(indexed, origins, extent)) is not None:
+                view, begins, cut, _ = spans
+                return view.read_boxes(begins, cut)
             return self.read_boxes(*split_into_points(origins, extent, indexed))
         stored_origins, stored_extent = self._stored(origins, extent)
         return [(self.source, np.unique(stored_origins, axis=0), stored_extent)]
@@ -148,6 +157,31 @@ class AxisView(WithStorage):
             if axis is not None and extent.lengths[axis] > 1 and isinstance(places, np.ndarray):
                 return axis
         return None
+
+    def _spans(
+        self, axis: int, origins: Ints, extent: Extent
+    ) -> tuple[AxisView, Ints, Extent, Ints] | None:
+        """Return boxes that hold all positions between those of each box along an indexed axis.
+
+        Also a view with all positions, of which they are boxes, and the places of the chosen
+        positions in each, to be taken along the axis. None if that would read too much in between.
+        """
+        at = [mapped for mapped, _ in self.axis_maps].index(axis)
+        table: Any = self.axis_maps[at][1]
+        length, stored = extent.lengths[axis], self.source.shape[at]
+        numbers = table[origins[:, axis, None] + np.arange(length) * extent.strides[axis]]
+        lows = numbers.min(axis=1)
+        span = int((numbers.max(axis=1) - lows).max(initial=0)) + 1
+        nbytes = prod(self.source.shape[at + 1 :]) * self.dtype.itemsize
+        if (span - length) * nbytes > length * _GAP_BYTES:
+            return None
+        begins, shape, maps = origins.copy(), list(self.shape), list(self.axis_maps)
+        begins[:, axis] = np.minimum(lows, stored - span)
+        maps[at], shape[axis] = (axis, range(stored)), stored
+        view = replace(self, axis_maps=tuple(maps), shape=tuple(shape))
+        within = numbers - begins[:, axis, None]
+        others = [other + 1 for other in range(len(shape)) if other != axis]
+        return view, begins, extent.with_axis(axis, span), np.expand_dims(within, others)
 
     def _neighbours(
         self, axis: int, origins: Ints, extent: Extent

@@ -45,19 +45,20 @@ class PlannedCache:
         self._lock = threading.Lock()
 
     def load(self, chunks: Mapping[Any, int]) -> list[Any]:
-        """Use chunks, given with their bytes; return those that were not cached."""
-        missing = []
+        """Use chunks, given with their bytes; return those that were not cached.
+
+        Those that are cached are pinned by a read before it decodes the others.
+        """
         with self._lock:
-            for chunk, nbytes in chunks.items():
-                if chunk in self._cached:
-                    self._cached.move_to_end(chunk)
-                    continue
-                missing.append(chunk)
-                self._cached[chunk] = nbytes
+            missing = [chunk for chunk in chunks if chunk not in self._cached]
+            for chunk in self._cached.keys() & chunks.keys():
+                self._cached.move_to_end(chunk)
+            for chunk in missing:
+                self._cached[chunk] = nbytes = chunks[chunk]
                 self._nbytes += nbytes
                 self.loaded += nbytes
-                while self._nbytes > self._budget and len(self._cached) > 1:
-                    self._nbytes -= self._cached.popitem(last=False)[1]
+            while self._nbytes > self._budget and len(self._cached) > 1:
+                self._nbytes -= self._cached.popitem(last=False)[1]
         return missing
 
     @contextmanager

@@ -184,3 +184,19 @@ def test_parts_of_a_split_share_no_row() -> None:
         x, y, _ = part.take(np.arange(len(part)))
         seen.append({*x[:, 0].tolist(), *y[:, 0].tolist()})
     assert not seen[0] & seen[1]
+
+
+def test_random_crops_by_the_way_that_the_message_names() -> None:
+    rows = ooc.ragged(np.arange(1, 31), lengths=[3, 7, 20])
+    with pytest.raises(ArgumentError, match=r"zip\(rows\.pad\(\), rows\.lengths\).*batched=False"):
+        rows.patches(3, per_row=1)
+
+    def crop(row: np.ndarray, length: np.int64, rng: np.random.Generator) -> np.ndarray:
+        start = rng.integers(0, length - 3, endpoint=True)
+        return row[start : start + 3]
+
+    crops = ooc.zip(rows.pad(), rows.lengths).map(crop, batched=False, rng=True)
+    loader = crops.batches(3, seed=2)
+    batches = [loader.batch(0, epoch) for epoch in range(20)]
+    assert all((np.diff(batch) == 1).all() and batch.min() > 0 for batch in batches)
+    assert len({*np.array(batches)[:, 2, 0].tolist()}) > 5

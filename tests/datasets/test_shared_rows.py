@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -263,6 +264,41 @@ def test_stacks_are_split_without_a_list_of_rows(axes: int) -> None:
     finally:
         tracemalloc.stop()
     assert [len(part) for part in parts] == [len(made) // 2 - (1 if axes == 1 else 0)] * 2
+
+
+def test_concats_of_one_array_are_split_without_a_list_of_rows() -> None:
+    """Test the memory: the numbers of 10⁹ rows would take 8 GB, three times."""
+    view = ooc.open(np.broadcast_to(np.float32(0), (10**9,)))
+    parts = [view, view[5:], view.windows(2).map(lambda x: x[:, 0])]
+    tracemalloc.start()
+    try:
+        made = ooc.concat(parts)
+        halves = made.split(0.5, 0.5)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+    # The last window of row i is at position 2 · 10⁹ - 5 + i.
+    assert sum(map(len, halves)) == len(made) - (2 * 10**9 - 5)
+
+
+def test_concats_of_many_datasets_of_one_array_compare_no_pairs() -> None:
+    """Test the calls: 600 runs of rows are 180,000 pairs, which took seconds."""
+    view = ooc.open(np.arange(20_000))
+    pairs = [ooc.zip(view[at : at + 40], view[at + 1 : at + 41]) for at in range(0, 12_000, 40)]
+    for each in (pairs, [pair[np.arange(40)[::-1]] for pair in pairs]):
+        made, calls = ooc.concat(each), 0
+
+        def count(frame: Any, event: str, argument: Any) -> None:
+            nonlocal calls
+            calls += event == "call"
+
+        sys.setprofile(count)
+        try:
+            parts = made.split(0.5, 0.5)
+        finally:
+            sys.setprofile(None)
+        assert calls < 300 * len(each)
+        check([part.map(lambda *rows: tuple(row * 100 for row in rows)) for part in parts])
 
 
 @pytest.mark.parametrize(("rows", "episodes", "each"), [(10**5, 50, 250), (10**9, None, 1e-3)])

@@ -19,6 +19,7 @@ from numpy.testing import assert_array_equal
 from recording import RecordingSource
 
 import oocdata as ooc
+from oocdata.box import Extent
 from oocdata.datasets.stack import Stacked
 from oocdata.datasets.view import View
 from oocdata.describe import as_json, fingerprint, from_json
@@ -61,6 +62,20 @@ def test_positions_from_a_table_along_an_element(gap: int, monkeypatch: Any) -> 
     stored = sample_array((23, 9, 5))
     table = np.array([7, 0, 2, 2, 3, 8, 0])
     check_boxes(take_places(MemoryArray(stored), 1, table), stored[:, table])
+
+
+@pytest.mark.parametrize(("gap", "reads"), [(1 << 12, 1), (0, 40)])
+def test_boxes_at_several_places_of_a_table(gap: int, reads: int, monkeypatch: Any) -> None:
+    """Count the reads: one by one, chosen positions take a read each."""
+    monkeypatch.setattr("oocdata.engines.axis_views._GAP_BYTES", gap)
+    source = RecordingSource(sample_array((6, 400, 5)))
+    table, begins = np.arange(0, 400, 2)[::-1].copy(), np.arange(12) * 14
+    origins = np.stack([np.arange(12) % 6, begins, np.zeros(12, np.int64)], axis=1)
+    out = np.empty((12, 1, 40, 5), source.dtype)
+    take_places(source, 1, table).read(origins, Extent.of((1, 40, 5)), out)
+    for box, row, begin in zip(out, origins[:, 0], begins, strict=True):
+        assert_array_equal(box[0], source.array[row, table[begin : begin + 40]])
+    assert len(source.reads) == reads
 
 
 class TestStacked(SourceConformance):

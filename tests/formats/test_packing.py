@@ -207,6 +207,7 @@ def test_channels_patches_and_files_packed_differently(tmp_path: Path) -> None:
 UNITS = (
     ("K", "degC", True), ("m", "mm", True), ("kg kg-1", "g kg-1", True), ("hPa", "Pa", True),
     ("degC", "celsius", False), ("m s-1", "m s**-1", False), ("m", "M", False), ("K", None, False),
+    ("mm/day", "mm/h", True), ("mm day-1", "mm d**-1", False),
     ("Kelvin", "degrees_K", False), ("kg m-2 s-1", "mm s-1", False), ("W m-2", "J m-2", False),
 )  # fmt: skip
 

@@ -402,6 +402,23 @@ def test_few_small_rows_at_a_time_come_out_of_blocks(
     assert server.requests == 0
 
 
+def test_a_window_that_nearly_fills_the_cache(server: RangeServer) -> None:
+    """Chunks of the windows before it are evicted late, so some of its own come twice."""
+    rows = np.ones((1 << 16, 16), "f4")
+    zarr.create_array(server.folder / "full.zarr", data=rows, chunks=(128, 16), fill_value=None)
+    memory.set_memory(4 << 20)  # a cache of 256 chunks
+    try:
+        loader = ooc.open(f"{server.url}/full.zarr").batches(
+            64, shuffle=ooc.BlockShuffle(128, 248, 8)
+        )
+        said = loader.explain().fetching.epoch.requests
+        server.reset()
+        list(loader.epoch(0))
+        assert said == pytest.approx(server.requests, rel=0.25)
+    finally:
+        memory.set_memory(memory.DEFAULT_MEMORY)
+
+
 FIELDS = np.zeros(16384, [("image", "u1", (8, 8)), ("label", "i4"), ("speed", "f4")])
 FIELDS["label"], FIELDS["speed"] = np.arange(16384), np.linspace(0, 1, 16384)
 

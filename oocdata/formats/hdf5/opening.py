@@ -299,11 +299,22 @@ class _Found:
             texts = texts_in_memory(text_blocks(dataset), shape, storage)
             if texts is not None:
                 return texts
+        is_direct = version is not None
+        is_direct &= dataset.file.id.get_create_plist().get_sizes() == (8, 8)
         references: Source | None = None
         if not dataset.size:  # no space is allocated in the file
             references = MemoryArray(np.empty(shape, REFERENCE))
-        elif dataset.file.id.get_create_plist().get_sizes() == (8, 8):
+        elif is_direct:
             references = self.direct(REFERENCE)
+            if references is None and self.stored.kind == "chunked":
+                raise UnsupportedDtypeError(
+                    "rows of varying length must be in chunks whose filters oocdata can undo, to "
+                    f"know how long they are; got {storage.codec}, for {len(dataset)} rows in "
+                    f"chunks of {dataset.chunks[0]} (of a last chunk that is not full, HDF5 does "
+                    "not tell whether it is shuffled). Compress it: h5repack -f GZIP=4 old new.",
+                    path=storage.path,
+                    key=storage.key,
+                )
         if version is None or references is None:
             raise varying_rows_error(storage, shape)
         target = OnDisk(shape, dtype, self.rules, self.stored, version)
