@@ -30,9 +30,13 @@ _MAGIC = re.compile(r"[*[]")
 _LISTINGS = 32
 """Folders listed at a time."""
 
-_RETRIES, _FIRST_PAUSE, _LONGEST_PAUSE = 8, 0.1, 5.0
-"""Retries of a request, and seconds before one: drawn at random between the first pause and three
-times the pause before it. A server that refuses connections is an error after 10 to 20 seconds."""
+_RETRIES, _WRITE_RETRIES = 2, 8
+"""Retries of a request by the client. `oocdata.stores.link` repeats all of them for a server that
+has answered before; one that has not is an error within two seconds if it refuses connections."""
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
+"""Seconds before a retry: drawn at random between the first pause and three times the pause before
+it."""
 
 _SILENCE, _WRITE_SILENCE = 20.0, 300.0
 """Seconds without a byte after which a request is made again; one that writes sends all its bytes
@@ -117,7 +121,7 @@ def client(root: str, *, writes: bool = False) -> Any:
             "allow_http": not root.startswith("https"),
         },
         "retry_config": {
-            "max_retries": _RETRIES,
+            "max_retries": _WRITE_RETRIES if writes else _RETRIES,
             "backoff": {
                 "init_backoff": timedelta(seconds=_FIRST_PAUSE),
                 "max_backoff": timedelta(seconds=_LONGEST_PAUSE),

@@ -13,6 +13,8 @@ _BROKEN_OFF = re.compile(r"source: (HttpError|UnexpectedRange)\b")
 _NO_RANGES = "RangeNotSupported|source: NotPartial|status code: 416"
 _NOT_A_FOLDER = "kind: NotADirectory"
 _ADDRESS = re.compile(r"\S+://\S+")
+_HOST = re.compile(r"://(?:[^/\s@]*@)?([^/\s,?]+)")
+_GIVEN_UP = re.compile(r"after (\d+) retries, max_retries: \1\b")
 
 CHANGED = "the object must be as it was when it was opened; it has changed. Open it again."
 
@@ -45,6 +47,16 @@ def is_broken_off(error: Exception) -> bool:
     return type(error).__name__ == "GenericError" and bool(_BROKEN_OFF.search(str(error)))
 
 
+def is_given_up(error: Exception) -> bool:
+    """Return whether a failure may be temporary, and lasted through all retries of the client."""
+    return bool(_GIVEN_UP.search(str(error)))
+
+
+def has_status(error: Exception) -> bool:
+    """Return whether a server answered, if only by a status."""
+    return bool(_STATUS.search(str(error)))
+
+
 _MESSAGES = {
     "status code: 40[13]|PermissionDenied|Unauthenticated": (
         "the store must give access to the object; it answered {status}. Give credentials as for "
@@ -59,6 +71,14 @@ _MESSAGES = {
     ),
     "^TimeoutError|kind: Timeout": (
         "the server must answer; several requests had no answer in time. Is it reachable?"
+    ),
+    "dns error": (
+        "the server must be known by its name; {host!r} is not. Is the address right, and the name "
+        "server reachable?"
+    ),
+    "ConnectionRefused": (
+        "a server must listen at the address; {host!r} refuses connections. Is the address right, "
+        "with its port, and the server reachable?"
     ),
     r"InvalidCertificate\(\s*(\w+)": (
         "the server's certificate must be one that this machine trusts; the client says: {0}. "
@@ -96,5 +116,9 @@ def to_source_error(error: Exception, url: str, tag: str = "") -> SourceError:
     )
     status = "401 or 403" if found is None else f"{found[1].replace(' ', ' (', 1)})"
     text = _ADDRESS.sub("…", str(error).split("\n")[0])[:200]  # an address may have a signature
+    host = found[1] if (found := _HOST.search(str(error))) else url
+    # It stays the context of the error that is raised, and quotes what the server sent: for a
+    # refused signature, what was signed.
+    error.args = ()
     kind = ForbiddenError if name == "PermissionDeniedError" else SourceError
-    return kind(message.format(*match.groups(), status=status, text=text), path=url)
+    return kind(message.format(*match.groups(), status=status, text=text, host=host), path=url)

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from math import inf
@@ -30,7 +30,9 @@ from oocdata.stores.answers import (
     CHANGED,
     Answer,
     IncompleteAnswerError,
+    has_status,
     is_broken_off,
+    is_given_up,
     to_source_error,
 )
 from oocdata.stores.budget import AnswerBudget, Request
@@ -46,9 +48,10 @@ Result = TypeVar("Result")
 REQUESTS = 64
 """Requests in flight, at most."""
 
-_TRIES, _PAUSE = 4, 0.5
-"""Requests for an answer that breaks off, and seconds before the next one, times 0.5 to 1.5. The
-client itself retries all other failures that may be temporary."""
+_TRIES, _PAUSE, _OUTAGE = 6, 0.5, 120.0
+"""Requests for an answer that breaks off, or of a server that answered before; seconds before the
+second one, times 0.5 to 1.5, which double each time; and seconds after which there is no other one.
+The client itself repeats each twice for all other failures that may be temporary."""
 
 _SECONDS, _LEAST_RATE = 60.0, 10_000
 """Seconds for the body of an answer, and bytes of it that may take a second more each: it may share
@@ -83,10 +86,11 @@ class Link(AnswerBudget):
         self._ending_until = 0.0
         self._loop = asyncio.new_event_loop()
         self.interrupts = Interrupts(self._loop, self._interrupt)
-        self._may_begin = asyncio.Semaphore(REQUESTS)
+        self._may_begin, self._line = asyncio.Semaphore(REQUESTS), asyncio.Lock()
         self._in_flight = 0
         self._since = 0.0
         self._answers = 0
+        self._reached = set[str]()  # stores
         self._client_calls: WeakSet[Any] = WeakSet()
         # A daemon, so that it does not keep the process from exiting.
         threading.Thread(target=self._loop.run_forever, name="oocdata-link", daemon=True).start()
@@ -180,8 +184,11 @@ class Link(AnswerBudget):
         tag: str = "",
         unless: str = "",
         missing_ok: bool = False,
+        is_first: bool = False,
     ) -> Answer | None:
         """Return a range of an object, or all of it, with retries.
+
+        Requests begin in order, but one that `is_first` does not wait for those in the line.
 
         `start` may be negative, without `stop`, for the last bytes. `tag` is the version that the
         object must have, if any. None is returned where its version is `unless`, and with
@@ -193,17 +200,22 @@ class Link(AnswerBudget):
             options["if_match"] = tag
         if unless:
             options["if_none_match"] = unless
+        began = time.monotonic()
         for left in reversed(range(_TRIES)):
             try:
-                async with self._may_begin:
+                # Of the line, only its head waits for a place among those in flight.
+                async with nullcontext() if is_first else self._line:
+                    await self._may_begin.acquire()
+                self._count(1)
+                try:
                     self.interrupts.watch(asyncio.current_task())
                     self.traffic.requests += 1
-                    self._count(1)
-                    try:
-                        answer = await self._ask(address, start, stop, options)
-                    finally:
-                        self._count(-1)
+                    answer = await self._ask(address, start, stop, options)
+                finally:
+                    self._count(-1)
+                    self._may_begin.release()
                 self._answers += 1
+                self._reached.add(address.root)
                 self.traffic.nbytes += len(answer.data)
                 expected = len(range(answer.nbytes)[start:stop])
                 if len(answer.data) != expected:
@@ -216,12 +228,18 @@ class Link(AnswerBudget):
             except Exception as error:
                 if type(error).__name__ == "NotModifiedError" and unless:
                     return None
-                if not left or not is_broken_off(error):
+                if has_status(error):
+                    self._reached.add(address.root)
+                # An address at which no server ever answered may have been mistyped.
+                lasts = is_given_up(error) and address.root in self._reached
+                is_over = not left or time.monotonic() > began + _OUTAGE
+                if is_over or not (lasts or is_broken_off(error)):
                     final = to_source_error(error, address.url, tag)
                     if missing_ok and isinstance(final, MissingFileError):
                         return None
                     raise final from None
-            await asyncio.sleep(_PAUSE * random.uniform(0.5, 1.5))  # no cryptography
+            pause = _PAUSE * 2 ** (_TRIES - 1 - left)
+            await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # no cryptography
         raise AssertionError
 
     def _count(self, change: int) -> None:

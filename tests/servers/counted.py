@@ -47,7 +47,9 @@ class CountedServer:
     latency
         Seconds before each answer. For benchmarks: a test asserts nothing about time.
     address
-        The address to listen at. The port is one that is free; ``url`` has both.
+        The address to listen at.
+    port
+        The port; by default one that is free. ``url`` has both.
     tls
         The certificate, for HTTPS.
 
@@ -64,9 +66,11 @@ class CountedServer:
         *,
         latency: float = 0.0,
         address: str = "127.0.0.1",
+        port: int = 0,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._latency = latency
+        self._port = port
         self._tls = tls
         self._address = address
         self._changed = threading.Condition()
@@ -85,7 +89,7 @@ class CountedServer:
     # Life
 
     def __enter__(self) -> Self:
-        listening = socket.create_server((self._address, 0), backlog=1024)
+        listening = socket.create_server((self._address, self._port), backlog=1024)
         port = listening.getsockname()[1]
         self.url = f"{'https' if self._tls else 'http'}://{self._address}:{port}"
         ready = threading.Event()

@@ -30,7 +30,7 @@ class RangeServer(CountedServer):
     etag
         True for a strong ETag, "weak" for a weak one (``If-Match`` never matches it), False for
         none.
-    latency, address, tls
+    latency, address, port, tls
         As of ``CountedServer``.
 
     Examples
@@ -53,9 +53,10 @@ class RangeServer(CountedServer):
         etag: bool | Literal["weak"] = True,
         latency: float = 0.0,
         address: str = "127.0.0.1",
+        port: int = 0,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        super().__init__(latency=latency, address=address, tls=tls)
+        super().__init__(latency=latency, address=address, port=port, tls=tls)
         self.folder = Path(folder).resolve()
         self._etag = etag
 

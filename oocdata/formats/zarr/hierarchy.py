@@ -268,5 +268,6 @@ def _texts(reader: ZarrReader) -> Iterator[NDArray[Any]]:
         ]
         places[:, 0] = start // steps[0]
         reader.read_chunks(places, outs)
+        reader.check()
         texts.reshape(-1)[:] = [str(text).encode() for text in texts.flat]
         yield texts

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
 from math import prod
-from typing import Any
+from typing import Any, NoReturn
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -23,6 +23,7 @@ from oocdata.engines.prefetch import Fetch
 from oocdata.errors import DamagedChunkError, SourceError
 from oocdata.formats.patterns import Missing
 from oocdata.formats.zarr.objects import Objects
+from oocdata.formats.zarr.rewritten import MetadataFile
 from oocdata.formats.zarr.shards import Shard, ShardReader
 from oocdata.formats.zarr.store import Store
 from oocdata.memory import scratch_share
@@ -95,12 +96,15 @@ class RemoteReader(ShardReader):
         self, objects: Objects, missing: Missing | None, opened: dict[str, Any] | None = None
     ) -> None:
         super().__init__(objects, missing, opened)
+        self._content = objects.store.read(self._metadata)
         self._begin()
 
     def _begin(self) -> None:
         """Make what each process has of its own: indices and objects in flight."""
         objects, metadata, store = self.objects, self.objects.metadata, self.objects.store
         assert isinstance(store, Remote)
+        assert isinstance(self.file, ObjectVersion)
+        assert self._content is not None
         address = Address.of(store.path) / objects.key
         self._array = store.path, store.cache, objects.key, objects.axis, self.missing, self.file
 
@@ -110,17 +114,18 @@ class RemoteReader(ShardReader):
         self._address = address_of
         self._lock = threading.Lock()
         self._indices: dict[int, Future[Shard | None]] = {}
+        self._described = MetadataFile(objects, self.file, self._content)
         self._whole = StoredObjects(
             address_of,
             objects.known,
-            objects.expect,
+            self._described.expect,
             # Uncompressed, an upper limit: else answers could exceed the bound.
             prod(metadata.object_shape) * metadata.dtype.itemsize,
             store.cache,
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("_address", "_lock", "_indices", "_whole")
+        own = ("_address", "_lock", "_indices", "_whole", "_described")
         return {name: value for name, value in self.__dict__.items() if name not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -133,18 +138,24 @@ class RemoteReader(ShardReader):
         return max(1, min(_MOST_INDICES, scratch_share() // 4 // self._index.nbytes))
 
     def check(self) -> None:
-        """Do nothing: the version of each object is compared on arrival."""
+        """Raise if the array was rewritten; see `oocdata.formats.zarr.rewritten`.
+
+        The version of each object is compared on arrival.
+        """
+        self._described.check()
 
     def fetches(self, places: Ints) -> list[Fetch]:
         """Describe the objects or ranges that decoding chunks will read."""
         self._end_sharing()
+        numbers = self.objects.object_numbers(places)
         if self._index is None:
-            return self._whole.fetches(self.objects.object_numbers(places))
-        return [
+            return self._whole.fetches(numbers) + self._described.fetches(numbers)
+        ranges = [
             one
             for file, runs in self._located(places)
             for one in file.fetches(*np.array(runs).T[1:])
         ]
+        return ranges + self._described.fetches(numbers)
 
     def read_chunks(self, places: Ints, outs: Sequence[NDArray[Any]]) -> None:
         """Decode chunks; see `oocdata.engines.chunked.ChunkReader`."""
@@ -156,6 +167,11 @@ class RemoteReader(ShardReader):
         except SourceError as error:
             self._failed(error, places)
         return self._write(places, outs, stored.__getitem__)
+
+    def _failed(self, error: Exception, places: Ints) -> NoReturn:
+        if not isinstance(error, SourceError):  # a chunk of a newer array is not damaged
+            self._described.compare()
+        super()._failed(error, places)
 
     def _end_sharing(self) -> None:
         """Have arrays that are opened from now on read by another reader; see `remote_reader`."""
@@ -206,7 +222,7 @@ class RemoteReader(ShardReader):
                     f"the index of a shard must be readable; {error}. Restore the object.",
                     path=address.url,
                 ) from error
-        self.objects.expect(shard, version_number(answer))
+        self._described.expect(shard, version_number(answer))
         return found
 
 

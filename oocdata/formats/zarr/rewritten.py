@@ -1,0 +1,132 @@
+"""Notice that a Zarr array in a store is rewritten while it is read.
+
+An object that is read for the first time has no version to be compared with: it may belong to a
+newer array of the same name. So the array's metadata is compared again, with one request for each
+run of batches that reads such objects, after the last of them has come. Whoever replaces an array
+replaces its metadata.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from concurrent.futures import CancelledError, Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+
+from oocdata.engines.prefetch import Cost, Fetch, Link
+from oocdata.errors import SourceError
+from oocdata.formats.zarr.objects import Objects
+from oocdata.stores.address import Address
+from oocdata.stores.answers import CHANGED
+from oocdata.stores.link import link
+from oocdata.stores.versions import ObjectVersion
+
+
+@dataclass(slots=True, eq=False)
+class _Comparison:
+    """A comparison that begins when objects have come."""
+
+    coming: set[int]
+    result: Future[None] = field(init=False)
+    may_begin: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class MetadataFile:
+    """The metadata file of an array, which must keep its version and content; a `RemoteFile`."""
+
+    def __init__(self, objects: Objects, version: ObjectVersion, content: bytes) -> None:
+        self._objects, self._version, self._content = objects, version, content
+        self._address = Address.of(version.path)
+        #: Objects that were read for the first time, since when no comparison has begun.
+        self._unconfirmed: set[int] = set()
+        self._comparisons: list[_Comparison] = []
+        self._waiting: list[_Comparison] = []  # changed in the loop alone
+
+    def expect(self, number: int, version: int) -> None:
+        """Compare or record the version of an object that has come; called in the link's loop."""
+        is_first = self._is_new(number)
+        self._objects.expect(number, version)
+        if is_first:
+            self._unconfirmed.add(number)
+            for one in self._waiting:
+                self._begin(one, {number})
+
+    def _is_new(self, number: int) -> bool:
+        return not self._objects.known(number)
+
+    @staticmethod
+    def _begin(comparison: _Comparison, came: set[int]) -> None:
+        comparison.coming -= came
+        if not comparison.coming:
+            comparison.may_begin.set()
+
+    def fetches(self, numbers: Sequence[int]) -> list[Fetch]:
+        """Describe the comparison for objects that will be read, if it is necessary."""
+        new = {one for one in numbers if self._is_new(one) or one in self._unconfirmed}
+        return [Fetch(self, new)] if new else []
+
+    def cost(self, wanted: Sequence[Fetch], *, cold: bool) -> Cost:
+        """Return the cost of a comparison."""
+        return Cost(1, len(self._content))
+
+    @contextmanager
+    def prefetch(self, wanted: Sequence[Fetch]) -> Iterator[Link]:
+        """Compare during a block, once the objects have come; see `check`.
+
+        Over new connections without waiting for them, so that the first batch comes no later: what
+        changes while it comes is noticed with the second.
+        """
+        at_once = link().is_cold() or self._objects.versions is None
+        numbers = set[int]() if at_once else set[int]().union(*(one.ranges for one in wanted))
+        comparison = _Comparison(numbers)
+        # Outside the budget for answers: while one waits there, an answer larger than the budget,
+        # which must be alone in it, would wait for ever.
+        comparison.result = link().start(partial(self._compare, comparison))
+        self._comparisons.append(comparison)
+        try:
+            yield link()
+        finally:
+            self._comparisons.remove(comparison)
+            comparison.result.cancel()
+
+    async def _compare(self, comparison: _Comparison | None = None) -> None:
+        if comparison is not None:
+            self._begin(comparison, {one for one in comparison.coming if not self._is_new(one)})
+            self._waiting.append(comparison)
+            try:
+                await comparison.may_begin.wait()
+            finally:
+                self._waiting.remove(comparison)
+        confirmed = set(self._unconfirmed)
+        answer = await link().get(self._address, is_first=True)
+        assert answer is not None
+        is_same = ObjectVersion.of(self._address, answer) == self._version
+        if not is_same or bytes(answer.data) != self._content:
+            raise SourceError(CHANGED, path=self._address.url)
+        self._unconfirmed -= confirmed
+
+    def check(self) -> None:
+        """Raise `SourceError` if the array was rewritten before the objects read so far came."""
+        comparisons = list(self._comparisons)
+        is_requested = bool(comparisons)
+        for one in comparisons:
+            if not any(map(self._is_new, list(one.coming))):  # else it is of a later run
+                try:
+                    self._wait(one.result)
+                except CancelledError:  # another thread was done with it
+                    is_requested = False
+        if self._unconfirmed and not is_requested:
+            self.compare()
+
+    def compare(self) -> None:
+        """Raise `SourceError` if the array was rewritten before now."""
+        self._wait(link().start(self._compare))
+
+    def _wait(self, comparison: Future[None]) -> None:
+        try:
+            comparison.result()
+        except SourceError as error:
+            key = self._objects.where["key"]
+            raise type(error)(error.message, path=error.path, key=key) from error
