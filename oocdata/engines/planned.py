@@ -50,9 +50,12 @@ class PlannedCache:
         Those that are cached are pinned by a read before it decodes the others.
         """
         with self._lock:
-            missing = [chunk for chunk in chunks if chunk not in self._cached]
-            for chunk in self._cached.keys() & chunks.keys():
-                self._cached.move_to_end(chunk)
+            missing = []
+            for chunk in chunks:
+                if chunk in self._cached:
+                    self._cached.move_to_end(chunk)
+                else:
+                    missing.append(chunk)
             for chunk in missing:
                 self._cached[chunk] = nbytes = chunks[chunk]
                 self._nbytes += nbytes

@@ -91,9 +91,9 @@ def _variant(leaf: ArraySpec, *parts: tf.Tensor) -> tf.Tensor:
 
 def unpacked(spec: Any, *held: Any) -> Any:
     """Return an element whose padded leaves have the shape of their batch."""
-    tree: Any = held if isinstance(spec, tuple) else held[0]
-    # TensorFlow sorts the keys of dicts.
-    rest = iter(leaves(align(tree, map_tree(held_spec, spec))))
+    pattern: Any = map_tree(held_spec, spec)
+    tree: Any = held if isinstance(pattern, tuple) else held[0]
+    rest = iter(leaves(align(tree, pattern)))  # TensorFlow sorts the keys of dicts
 
     def tensor(leaf: ArraySpec) -> Any:
         if leaf.form != "padded":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -89,6 +90,14 @@ def test_buckets_of_static_shapes(both: ooc.Zip, drop: bool) -> None:
             assert made[0].shape[1] in bounds
             for tensor, array in zip(made, batch, strict=True):
                 assert_array_equal(tensor, array)
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["alone", "in a tuple of one"])
+def test_padded_rows_without_others(both: ooc.Zip, alone: bool) -> None:
+    padded: Any = both.parts["x"].pad((10, 20, 40))
+    loader = (padded if alone else ooc.zip(padded)).batches(16, shuffle=True, bucket=(10, 20, 40))
+    for made, batch in zip(loader.to_tf(), loader.epoch(0), strict=True):
+        assert_array_equal(*((made, batch) if alone else (made[0], batch[0])))
 
 
 def test_a_mixture(both: ooc.Zip, tmp_path: Path) -> None:

@@ -535,6 +535,7 @@ def test_an_address_at_which_nothing_answers(monkeypatch: pytest.MonkeyPatch) ->
         return await ask(self, address, *given)
 
     monkeypatch.setattr(Link, "_ask", noted)
+    monkeypatch.setattr(link(), "_reached", set())  # servers of other tests had ports too
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and does not listen
         port = taken.getsockname()[1]
