@@ -138,6 +138,9 @@ class Link(AnswerBudget):
 
     async def _until_end(self, work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
         """Await a result; raise `SourceError` if it is cancelled because all is given up."""
+        task = asyncio.current_task()
+        assert task is not None
+        task.add_done_callback(_read_exception)
         try:
             return await work()
         except asyncio.CancelledError:
@@ -156,7 +159,6 @@ class Link(AnswerBudget):
         done = request.done
 
         def pass_on(task: asyncio.Task[Any]) -> None:
-            # The exception is read in any case, or asyncio logs that it was never retrieved.
             error = None if task.cancelled() else task.exception()
             if task.cancelled():
                 done.cancel()
@@ -285,6 +287,12 @@ class Link(AnswerBudget):
         return Answer(
             data, meta["size"], meta["e_tag"] or "", int(modified.timestamp()) * 1_000_000_000
         )
+
+
+def _read_exception(task: asyncio.Task[Any]) -> None:
+    """Read an exception that maybe nobody waits for any more, or asyncio logs that nobody did."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _end_error() -> SourceError:
