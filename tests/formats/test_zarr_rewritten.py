@@ -186,8 +186,6 @@ def test_metadata_are_compared_at_most_once_a_run_and_not_for_what_was_read_befo
         chunk_cache.forget()
         server.reset()
         loader = view.batches(16, shuffle=False)
-        said = loader.explain().fetching
-        indices = server.requests  # of shards, for the plan
         for step, found in enumerate(loader.epoch(epoch, parallel=2)):
             assert_array_equal(found, ROWS[loader.positions(step)])
         compared = [one for one in server.log if one.path.endswith(("zarr.json", ".zarray"))]
@@ -195,8 +193,6 @@ def test_metadata_are_compared_at_most_once_a_run_and_not_for_what_was_read_befo
             assert 0 < len(compared) <= len(loader.pass_from(0))
         else:
             assert not compared
-        assert said is not None
-        assert said.epoch.requests == pytest.approx(server.requests - indices, abs=3)
 
 
 @pytest.mark.parametrize("kind", FORMATS)
