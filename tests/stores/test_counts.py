@@ -422,7 +422,7 @@ def test_few_small_rows_at_a_time_come_out_of_blocks(
 def test_a_window_that_nearly_fills_the_cache(server: RangeServer) -> None:
     """Chunks of the windows before it are evicted late, so some of its own come twice.
 
-    How many depends on which of two threads is done first: 570 to 790 requests were counted.
+    Of one thread: how many two fetch, 570 to 900, depends on which of them is done first.
     """
     rows = np.ones((1 << 16, 16), "f4")
     zarr.create_array(server.folder / "full.zarr", data=rows, chunks=(128, 16), fill_value=None)
@@ -433,8 +433,8 @@ def test_a_window_that_nearly_fills_the_cache(server: RangeServer) -> None:
         )
         said = loader.explain().fetching.epoch.requests
         server.reset()
-        list(loader.epoch(0))
-        assert said == pytest.approx(for_data(server), rel=0.4)
+        list(loader.epoch(0, parallel=1))
+        assert said == pytest.approx(for_data(server), rel=0.1)
     finally:
         memory.set_memory(memory.DEFAULT_MEMORY)
 
