@@ -96,7 +96,7 @@ def _torch(folder: Path, size: tuple[int, int] | None) -> Batches:
             with Image.open(self.paths[at]) as image:
                 if size is not None:
                     image = image.resize(size[::-1], Image.Resampling.BILINEAR)
-                return np.asarray(image.convert("RGB")), int(self.paths[at].parent.name[-1])
+                return np.array(image.convert("RGB")), int(self.paths[at].parent.name[-1])
 
     loader = torch.utils.data.DataLoader(Files(), batch_size=_BATCH, shuffle=True, num_workers=2)
     return lambda: loader

@@ -138,6 +138,11 @@ def _array_format(file: IO[bytes], head: bytes, path: str, nbytes: int) -> Forma
                 "a zipped Zarr. Unpack it, or pass its array: zarr.open_array(ZipStore(path), "
                 "path=key)."
             )
+        elif any(name.endswith("/data.pkl") for name in names):
+            what = (
+                "what torch.save writes. Convert it: np.save('ds.npy', torch.load(path, "
+                "mmap=True).numpy())."
+            )
         raise UnknownFormatError(f"{_RULE}; got {what}", path=path)
     # File Format Specification, II.A: HDF5 starts at byte 0, or after a user block of 512·2ⁿ bytes.
     offset = 0

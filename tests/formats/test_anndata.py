@@ -295,7 +295,7 @@ def test_a_file_that_anndata_wrote(tmp_path: Path) -> None:
     for version in (2, 3):
         # With pandas 3, names are texts with a mask.
         settings = {"zarr_write_format": version, "allow_write_nullable_strings": True}
-        with anndata.settings.override(**settings), warnings.catch_warnings(action="ignore"):
+        with warnings.catch_warnings(action="ignore"), anndata.settings.override(**settings):
             made.write_zarr(tmp_path / f"{version}.zarr")
             made.write_h5ad(tmp_path / "a.h5ad")
             made[:, ::-1].write_h5ad(tmp_path / "b.h5ad")
