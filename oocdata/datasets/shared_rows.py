@@ -8,7 +8,6 @@ Arrays are therefore identified by where they are stored.
 from __future__ import annotations
 
 import os
-from bisect import bisect_left
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
@@ -20,14 +19,11 @@ import numpy as np
 from oocdata.box import Ints
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError
-from oocdata.index import Selection, as_numbers, as_range, ascends, select, take, within
+from oocdata.index import Selection, as_numbers, ascends, select
 from oocdata.threads import cached_property
 
 if TYPE_CHECKING:
     from oocdata.datasets.array_rows import ArrayRows
-
-_NONE = -(2**63)
-"""Marks the absence of a position."""
 
 _MOST_LINES = 1 << 12
 """Most regular rows that are compared by their ends, which takes a second; more in a table."""
@@ -37,19 +33,27 @@ _LAYOUT = ("dtype", "shape", "offset")
 
 
 @dataclass(frozen=True, eq=False)
-class StoredRows:
-    """Rows of one or several concatenated arrays, with the elements that they are in.
+class Rows:
+    """Rows of a view, with the elements that they are in.
 
-    `view` is of stored arrays, not of a stack. `numbers`, shape (n,) or (n, rows), are row numbers
-    of each element along the sample axes as stored, before any selection; an element has the rows
-    at all `offsets` from them. `places`, shape (n,), are the positions of the elements, ascending
-    as datasets return them.
+    An element has the rows at all `offsets` from its number; `numbers` are positions in the view,
+    shape (n,). `places`, shape (n,), are those of the elements among the elements that were asked
+    for, ascending. A row's position plus `shift` is its number among the rows that ids of a split
+    refer to.
     """
 
     view: ArrayRows
     numbers: Selection
     places: Selection
     offsets: tuple[int, ...] = (0,)
+    shift: Ints | int = 0
+
+
+class StoredRows(Rows):
+    """Rows with their numbers along the sample axes as stored, before any selection.
+
+    Their `view` is of one or several concatenated arrays, not of a stack.
+    """
 
     @cached_property
     def arrays(self) -> tuple[Hashable, ...]:
@@ -60,19 +64,6 @@ class StoredRows:
     def axes(self) -> tuple[int, ...] | None:
         """The axes along which rows are numbered; None if each file is one row."""
         return None if self.view.storage.single_rows else self.view.axes
-
-    def of_elements(self, elements: Selection) -> StoredRows:
-        """Return the rows of selected elements; elements at other positions are dropped."""
-        places = self.places
-        if isinstance(places, range) and places.step == 1 and ascends(elements):
-            inside = within(elements, places.start, places.stop)
-            first = bisect_left(elements, places.start)
-            found: Selection = range(first, first + len(inside))
-            return replace(self, numbers=select(self.numbers, inside), places=found)
-        places, elements = as_numbers(places), as_numbers(elements)
-        indices = np.searchsorted(places, elements)
-        at = np.flatnonzero(np.append(places, _NONE)[indices] == elements)
-        return replace(self, numbers=take(self.numbers, indices[at]), places=as_range(at))
 
 
 def check_direction(elements: str, chosen: Selection) -> None:
@@ -184,12 +175,8 @@ def _distance_of_lines(step: int, lines: Ints) -> int:
 
 def _occurrences(alike: Sequence[StoredRows]) -> tuple[Ints, Ints, Ints]:
     """Return the distinct row numbers, ascending, and the first and last place of each."""
-    numbers = [as_numbers(rows.numbers) for rows in alike]
-    rows = np.concatenate([each.ravel() for each in numbers])
-    places = np.concatenate([
-        np.repeat(as_numbers(each.places), every.size // len(every))
-        for each, every in zip(alike, numbers, strict=True)
-    ])  # fmt: skip
+    rows = np.concatenate([as_numbers(each.numbers) for each in alike])
+    places = np.concatenate([as_numbers(each.places) for each in alike])
     order = np.argsort(rows, kind="stable")
     rows, places = rows[order], places[order]
     begins = np.flatnonzero(np.diff(rows, prepend=rows[0] - 1))
@@ -219,21 +206,19 @@ def _distance_of_tables(
     return farthest
 
 
-def stored_rows(
-    view: ArrayRows, positions: Selection, places: Selection, offsets: tuple[int, ...] = (0,)
-) -> list[StoredRows]:
-    """Return rows of a view, given by their positions in it, as rows of stored arrays.
-
-    A view of a stack gives the rows of each of its parts.
-    """
+def stored_rows(rows: Rows) -> list[StoredRows]:
+    """Return rows of a view as rows of stored arrays; of a stack, as rows of each of its parts."""
+    view, places = rows.view, rows.places
     rows_of_parts = getattr(view.source, "rows_of_parts", None)  # only of `Stacked`
     lengths = [view.source.shape[axis] for axis in view.axes]
     cut = len(lengths) > 1 and [*map(range, lengths)] != [*view.grid]
     files = bool(view.storage.row_files)  # in any order, so rows at an offset are no neighbours
     regular = isinstance(view.rows, range) and not cut and not files
-    if (len(offsets) > 1 or files) and not regular:
-        positions, offsets = np.add.outer(as_numbers(positions), offsets), (0,)
-    numbers = select(view.rows, positions)
+    if len(rows.offsets) > 1 and not regular:
+        first = as_numbers(rows.numbers)
+        each = (Rows(view, first + offset, places) for offset in rows.offsets)
+        return [stored for one in each for stored in stored_rows(one)]
+    numbers, offsets = select(view.rows, rows.numbers), rows.offsets
     if isinstance(view.rows, range):
         offsets = tuple(view.rows.step * offset for offset in offsets)
     if len(lengths) == 1:
@@ -244,9 +229,9 @@ def stored_rows(
     if rows_of_parts is None:
         return [StoredRows(view, numbers, places, offsets)]
     return [
-        rows
+        stored
         for part, own, steps in rows_of_parts(numbers, offsets)
-        for rows in stored_rows(part, own, places, steps)
+        for stored in stored_rows(Rows(part, own, places, steps))
     ]
 
 

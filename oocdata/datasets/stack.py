@@ -285,10 +285,10 @@ class Stacked(WithStorage, Wrapped, Described):
             if axes == tuple(range(len(shape))):
                 yield part, numbers, tuple(offsets)
                 continue
-            each = np.add.outer(as_numbers(numbers), offsets).reshape(len(numbers), -1)
-            along = np.unravel_index(each, shape)
-            own = np.ravel_multi_index([along[axis] for axis in axes], part.sample_shape)
-            yield part, own, (0,)
+            for offset in offsets:
+                along = np.unravel_index(as_numbers(numbers) + offset, shape)
+                own = np.ravel_multi_index([along[axis] for axis in axes], part.sample_shape)
+                yield part, own, (0,)
 
     # Positions of the parts in the whole array ---------------------------------------------------
 
