@@ -17,7 +17,7 @@ from oocdata.blocks import ADDRESSABLE, AnyBlocks, Blocks, blocks_from_ids
 from oocdata.box import Extent, Ints
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.request import ArrayRequest, Placement, Request
-from oocdata.datasets.shared_rows import Rows, arrays_of, values_of
+from oocdata.datasets.shared_rows import Rows, arrays_of
 from oocdata.datasets.spec import ArraySpec
 from oocdata.engines.axes import axis_numbers
 from oocdata.engines.gather.grid import chunks_along
@@ -219,8 +219,9 @@ class ArrayRows(Dataset):
 
     def _arrays(self) -> tuple[Hashable, ...]:
         files, arrays = self.storage.row_files, arrays_of(self.source)
+        values = set(arrays_of(self.source, values=True))
         twice = repeats(self.rows) or len(set(files)) < len(files)
-        return (*arrays * (2 if twice else 1), *values_of(self.source).difference(arrays))
+        return (*arrays * (2 if twice else 1), *values.difference(arrays))
 
     def _rows(self, positions: Selection, *, ids: bool = False) -> Iterator[Rows]:
         yield Rows(self, positions, range(len(positions)))

@@ -79,7 +79,7 @@ def sharing_distance(all_rows: Iterable[StoredRows]) -> int:
     """Return the largest distance of two elements that share a row of an array."""
     readers: dict[Hashable, list[StoredRows]] = {}
     for rows in all_rows:
-        for array in {*rows.arrays, *values_of(rows.view.source)}:
+        for array in {*rows.arrays, *arrays_of(rows.view.source, values=True)}:
             readers.setdefault(array, []).append(rows)
     groups = {tuple(map(id, group)): group for group in readers.values()}
     for group in groups.values():
@@ -226,23 +226,24 @@ def stored_rows(rows: Rows) -> list[StoredRows]:
         offsets = tuple(view.grid[0].step * offset for offset in offsets)
     elif cut:
         numbers = np.ravel_multi_index(tuple(view.places(as_numbers(numbers))), lengths)
+    found = StoredRows(view, numbers, places, offsets)
     if rows_of_parts is None:
-        return [StoredRows(view, numbers, places, offsets)]
-    return [
-        stored
-        for part, own, steps in rows_of_parts(numbers, offsets)
-        for stored in stored_rows(Rows(part, own, places, steps))
-    ]
+        return [found]
+    return [stored for part in rows_of_parts(found) for stored in stored_rows(part)]
 
 
-def arrays_of(source: Source) -> tuple[Hashable, ...]:
-    """Return keys of the arrays that a source reads, in order, once per use of an array."""
+def arrays_of(source: Source, *, values: bool = False) -> tuple[Hashable, ...]:
+    """Return keys of the arrays that a source reads, in order, once per use of an array.
+
+    Of ragged rows, those of their offsets, or with `values` those that hold the numbers.
+    """
     views = getattr(source, "views", None)  # only of `Stacked`
     if views is not None:
         return tuple(array for view in views for array in view._arrays())
-    row_source = getattr(source, "row_source", None)
-    if row_source is not None:
-        return arrays_of(row_source)
+    inner = getattr(source, "values", None) if values else None
+    inner = getattr(source, "row_source", None) if inner is None else inner
+    if inner is not None:
+        return arrays_of(inner, values=values)
     storage = source.storage()
     if storage.row_files:
         return ("files",)  # which are compared path by path
@@ -251,14 +252,6 @@ def arrays_of(source: Source) -> tuple[Hashable, ...]:
         return (id(getattr(source, "array", source)),)
     layout = tuple(repr(storage.opened.get(name)) for name in _LAYOUT)
     return tuple((_location(path, key), layout) for path, key in names)
-
-
-def values_of(source: Source) -> set[Hashable]:
-    """Return keys of the arrays with the numbers of rows: of ragged rows, not their offsets."""
-    values, row_source = getattr(source, "values", None), getattr(source, "row_source", None)
-    if values is None and row_source is not None:
-        return values_of(row_source)
-    return set(arrays_of(source if values is None else values))
 
 
 def _location(path: str | None, key: str | None) -> str:
