@@ -288,7 +288,7 @@ def checked_parts(caller: str, datasets: Sequence[Dataset]) -> tuple[Dataset, ..
 def _check_same_meaning(caller: str, parts: Sequence[Dataset]) -> None:
     """Raise if a number that is delivered as stored has another meaning in each of two datasets."""
     known = [part for part in parts if not part.is_mapped]
-    for each in zip_longest(*map(_storages, known), fillvalue=(None, ())):
+    for each in zip_longest(*map(storages_of, known), fillvalue=(None, ())):
         storages, of_rows = zip(*(pair for pair in each if pair[0] is not None), strict=True)
         codes = [each.annotations().attributes for each in storages if each.categorical]
         meanings = list(dict.fromkeys(str(each.get("categories")) for each in codes))
@@ -311,15 +311,15 @@ def _check_same_meaning(caller: str, parts: Sequence[Dataset]) -> None:
         ])  # fmt: skip
 
 
-def _storages(dataset: Dataset) -> list[tuple[Storage, tuple[str, ...]]]:
+def storages_of(dataset: Dataset) -> list[tuple[Storage, tuple[str, ...]]]:
     """Return each array with the names of its element's axes and of its rows' axes.
 
     Of parts one after the other, those of the first.
     """
     if type(dataset) is Concat:
-        return _storages(dataset.parts[0])
+        return storages_of(dataset.parts[0])
     if dataset._members:
-        return [pair for part in dataset._members for pair in _storages(part)]
+        return [pair for part in dataset._members for pair in storages_of(part)]
     if not isinstance(dataset, View):
         stored = [each.storage() for each in dataset.sources()]
         return [(replace(each, dimensions=(), directions={}), ()) for each in stored]
