@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from oocdata.datasets.shared_rows import Rows, StoredRows, sharing_distance, stored_rows
 from oocdata.errors import ArgumentError
-from oocdata.index import Selection, as_numbers, as_range
+from oocdata.index import Selection, as_index, as_numbers, as_range
 from oocdata.stretches import stretches
 
 if TYPE_CHECKING:
@@ -116,9 +116,9 @@ class ElementRows:
         within = np.ones(len(self), np.bool_)
         for part in stretches(len(self)):
             for rows in self._rows(range(part.start, part.stop), ids=True):
-                places, numbers = as_numbers(rows.places), as_numbers(rows.numbers) + rows.shift
+                places = as_index(rows.places)
                 for offset in rows.offsets:
-                    within[part][places] &= mask[numbers + offset]
+                    within[part][places] &= mask[as_index(rows.ids(offset))]
         return within
 
     @property

@@ -19,7 +19,7 @@ import numpy as np
 from oocdata.box import Ints
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError
-from oocdata.index import Selection, as_numbers, ascends, select
+from oocdata.index import Selection, as_numbers, ascends, select, shifted
 from oocdata.threads import cached_property
 
 if TYPE_CHECKING:
@@ -47,6 +47,12 @@ class Rows:
     places: Selection
     offsets: tuple[int, ...] = (0,)
     shift: Ints | int = 0
+
+    def ids(self, offset: int) -> Selection:
+        """Return the row at an offset in each element, among the rows that ids refer to."""
+        if isinstance(self.numbers, range) and np.ndim(self.shift) == 0:
+            return shifted(self.numbers, int(self.shift) + offset)
+        return as_numbers(self.numbers) + (self.shift + offset)
 
 
 class StoredRows(Rows):
