@@ -237,6 +237,14 @@ def as_numbers(selection: Selection) -> Ints:
     return selection
 
 
+def as_index(selection: Selection) -> slice | Ints:
+    """Return a selection as an index of an array; of a range a slice, which copies nothing."""
+    if not isinstance(selection, range):
+        return selection
+    stop = selection.stop if selection.stop >= 0 else None
+    return slice(selection.start, stop, selection.step) if selection else slice(0)
+
+
 def ascends(selection: Selection) -> bool:
     """Return whether each number is larger than the one before it."""
     if isinstance(selection, range):
@@ -253,10 +261,7 @@ def select(selection: Selection, places: Selection) -> Selection:
         return chosen
     if isinstance(selection, range):
         return compose_ranges(selection, places)
-    if not places:
-        return selection[:0]
-    stop = places.stop if places.stop >= 0 else None
-    return selection[places.start : stop : places.step]
+    return selection[as_index(places)]
 
 
 def shifted(selection: Selection, distance: int) -> Selection:

@@ -6,19 +6,18 @@ counting the selected positions only.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from oocdata.blocks import ADDRESSABLE, AnyBlocks, Blocks, blocks_from_ids
 from oocdata.box import Extent, Ints
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.request import ArrayRequest, Placement, Request
-from oocdata.datasets.shared_rows import StoredRows, arrays_of, stored_rows, values_of
+from oocdata.datasets.shared_rows import Rows, arrays_of
 from oocdata.datasets.spec import ArraySpec
 from oocdata.engines.axes import axis_numbers
 from oocdata.engines.gather.grid import chunks_along
@@ -218,16 +217,14 @@ class ArrayRows(Dataset):
         along = np.repeat(np.arange(shape[at]), prod(shape[at + 1 :]))
         return np.tile(along, prod(shape[:at]))
 
-    def _elements_within(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        return rows
-
     def _arrays(self) -> tuple[Hashable, ...]:
         files, arrays = self.storage.row_files, arrays_of(self.source)
+        values = set(arrays_of(self.source, values=True))
         twice = repeats(self.rows) or len(set(files)) < len(files)
-        return (*arrays * (2 if twice else 1), *values_of(self.source).difference(arrays))
+        return (*arrays * (2 if twice else 1), *values.difference(arrays))
 
-    def _stored_rows(self) -> list[StoredRows]:
-        return stored_rows(self, range(len(self)), range(len(self)))
+    def _rows(self, positions: Selection, *, ids: bool = False) -> Iterator[Rows]:
+        yield Rows(self, positions, range(len(positions)))
 
     _elements_are_rows = True
 

@@ -20,7 +20,7 @@ from oocdata.box import Ints, groups_of
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.multi_array import join_requests
 from oocdata.datasets.request import ArrayRequest
-from oocdata.datasets.shared_rows import StoredRows, check_direction
+from oocdata.datasets.shared_rows import Rows, check_direction
 from oocdata.datasets.spec import Batch, Spec, leaves, map_tree
 from oocdata.datasets.view import View
 from oocdata.engines.alike import check_same_meaning, common_names, different_columns
@@ -28,7 +28,7 @@ from oocdata.engines.buffers import empty
 from oocdata.engines.columns import chosen_names
 from oocdata.engines.source import Storage
 from oocdata.errors import ArgumentError
-from oocdata.index import Selection, as_numbers, ascends, is_all, select, shifted, take, within
+from oocdata.index import Selection, as_numbers, ascends, is_all, select, take, within
 from oocdata.threads import cached_property
 
 
@@ -72,15 +72,13 @@ class Concat(Dataset):
 
     # Reading -------------------------------------------------------------------------------------
 
-    def _positions_by_part(self, positions: Ints) -> list[tuple[Dataset, Ints, Ints]]:
-        """Return (part, places in the batch, positions in the part) of each part with elements."""
-        numbers = take(self.chosen, positions)
+    def _by_part(self, numbers: Ints) -> list[tuple[int, Ints, Ints]]:
+        """Return (number of the part, places, positions in the part) of elements by numbers."""
         groups = list(groups_of(self.ends.searchsorted(numbers, side="right")))
-        shares = []
-        for owner, places in groups or [(0, np.arange(0))]:
-            part = self.parts[owner]
-            shares.append((part, places, numbers[places] - (int(self.ends[owner]) - len(part))))
-        return shares
+        return [
+            (owner, places, numbers[places] - (int(self.ends[owner]) - len(self.parts[owner])))
+            for owner, places in groups or [(0, np.arange(0))]
+        ]
 
     @cached_property
     def has_requests_by_part(self) -> bool:
@@ -88,8 +86,8 @@ class Concat(Dataset):
 
     def requests(self, positions: Ints, draw: Draw) -> tuple[ArrayRequest, ...]:
         """Return one request per array; if parts have functions, the requests of each part."""
-        shares = self._positions_by_part(positions)
-        by_part = [part.requests(positions, draw) for part, _, positions in shares]
+        shares = self._by_part(take(self.chosen, positions))
+        by_part = [self.parts[owner].requests(own, draw) for owner, _, own in shares]
         where = [places for _, places, _ in shares]
         if not self.is_mapped:
             columns = zip(*by_part, strict=True)
@@ -102,8 +100,8 @@ class Concat(Dataset):
         batch: Batch = map_tree(
             lambda leaf: empty((len(positions), *leaf.shape), leaf.dtype), self.spec
         )
-        for part, places, numbers in self._positions_by_part(positions):
-            part_batch = part.assemble(arrays, numbers, draw.of(places))
+        for owner, places, own in self._by_part(take(self.chosen, positions)):
+            part_batch = self.parts[owner].assemble(arrays, own, draw.of(places))
             for array, out in zip(leaves(part_batch), leaves(batch), strict=True):
                 out[places] = array
         return batch
@@ -147,24 +145,30 @@ class Concat(Dataset):
 
     # Selections and splits -----------------------------------------------------------------------
 
+    def _shares(self, chosen: Selection) -> Iterator[tuple[int, Selection, Selection]]:
+        """Yield each part's number, with the places of its chosen elements and their positions.
+
+        If the elements' numbers ascend, all parts in order.
+        """
+        if not ascends(chosen):
+            yield from self._by_part(as_numbers(chosen))
+            return
+        start = place = 0
+        for owner, end in enumerate(self.ends.tolist()):
+            own = within(chosen, start, end)
+            yield owner, range(place, place + len(own)), own
+            start, place = end, place + len(own)
+
     def _select(self, positions: Selection) -> Self:
         chosen = select(self.chosen, positions)
-        selected = self._by_parts(chosen)
-        if selected is None:
+        if not ascends(chosen):
             return replace(self, chosen=chosen)
+        selected = tuple(
+            part if is_all(own, len(part)) else part._select(own)
+            for part, (_, _, own) in zip(self.parts, self._shares(chosen), strict=True)
+        )
         parts = tuple(part for part in selected if len(part)) or selected[:1]
         return replace(self, parts=parts, chosen=range(len(chosen)))
-
-    def _by_parts(self, chosen: Selection) -> tuple[Dataset, ...] | None:
-        """Return the selected elements of each part, or None if the selection does not ascend."""
-        if not ascends(chosen):
-            return None
-        selected, start = [], 0
-        for part, end in zip(self.parts, self.ends.tolist(), strict=True):
-            own = within(chosen, start, end)
-            selected.append(part if is_all(own, len(part)) else part._select(own))
-            start = end
-        return tuple(selected)
 
     _elements_are_rows = False
 
@@ -172,27 +176,20 @@ class Concat(Dataset):
     def _can_cut(self) -> list[bool]:
         return self.parts[0]._can_cut
 
-    def _row_positions(self, at: int) -> Selection:
-        return range(sum(self._rows))
-
     @property
-    def _rows(self) -> list[int]:
-        """Number of rows in each part that ids of a split refer to."""
-        return [len(part._row_positions(0)) for part in self.parts]
+    def _first_ids(self) -> Ints:
+        """Number of rows that ids refer to, up to each part."""
+        return np.cumsum([0, *(len(part._row_positions(0)) for part in self.parts)])
 
-    def _elements_within(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        by_part = np.split(rows, np.cumsum(self._rows)[:-1])
-        masks = [
-            part._elements_within(mask) for part, mask in zip(self.parts, by_part, strict=True)
-        ]
-        return np.concatenate(masks)[as_numbers(self.chosen)]
+    def _row_positions(self, at: int) -> Selection:
+        return range(self._first_ids[-1])
 
-    def _stored_rows(self) -> list[StoredRows]:
-        return [
-            rows.of_elements(shifted(self.chosen, len(part) - end))
-            for part, end in zip(self.parts, self.ends.tolist(), strict=True)
-            for rows in part._stored_rows()
-        ]
+    def _rows(self, positions: Selection, *, ids: bool = False) -> Iterator[Rows]:
+        first_ids = self._first_ids if ids else np.zeros(len(self.parts), np.int64)
+        for owner, places, own in self._shares(select(self.chosen, positions)):
+            for rows in self.parts[owner]._rows(own, ids=ids):
+                shift = rows.shift + first_ids[owner]
+                yield replace(rows, places=select(places, rows.places), shift=shift)
 
     def _positions_to_drop(self, gap: int) -> int:
         check_direction("elements", self.chosen)
@@ -291,7 +288,7 @@ def checked_parts(caller: str, datasets: Sequence[Dataset]) -> tuple[Dataset, ..
 def _check_same_meaning(caller: str, parts: Sequence[Dataset]) -> None:
     """Raise if a number that is delivered as stored has another meaning in each of two datasets."""
     known = [part for part in parts if not part.is_mapped]
-    for each in zip_longest(*map(_storages, known), fillvalue=(None, ())):
+    for each in zip_longest(*map(storages_of, known), fillvalue=(None, ())):
         storages, of_rows = zip(*(pair for pair in each if pair[0] is not None), strict=True)
         codes = [each.annotations().attributes for each in storages if each.categorical]
         meanings = list(dict.fromkeys(str(each.get("categories")) for each in codes))
@@ -314,15 +311,15 @@ def _check_same_meaning(caller: str, parts: Sequence[Dataset]) -> None:
         ])  # fmt: skip
 
 
-def _storages(dataset: Dataset) -> list[tuple[Storage, tuple[str, ...]]]:
+def storages_of(dataset: Dataset) -> list[tuple[Storage, tuple[str, ...]]]:
     """Return each array with the names of its element's axes and of its rows' axes.
 
     Of parts one after the other, those of the first.
     """
     if type(dataset) is Concat:
-        return _storages(dataset.parts[0])
+        return storages_of(dataset.parts[0])
     if dataset._members:
-        return [pair for part in dataset._members for pair in _storages(part)]
+        return [pair for part in dataset._members for pair in storages_of(part)]
     if not isinstance(dataset, View):
         stored = [each.storage() for each in dataset.sources()]
         return [(replace(each, dimensions=(), directions={}), ()) for each in stored]

@@ -7,17 +7,19 @@ windows, patches and concatenations are numbered otherwise, and override the oth
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from math import lcm
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.datasets.shared_rows import StoredRows, sharing_distance
+from oocdata.datasets.shared_rows import Rows, StoredRows, sharing_distance, stored_rows
 from oocdata.errors import ArgumentError
-from oocdata.index import Selection, as_numbers, as_range
+from oocdata.index import Selection, as_index, as_numbers, as_range
+from oocdata.stretches import stretches
 
 if TYPE_CHECKING:
     from oocdata.datasets.dataset import Dataset
@@ -104,12 +106,20 @@ class ElementRows:
             )
         return each[0]
 
-    def _elements_within(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def _rows(self, positions: Selection, *, ids: bool = False) -> Iterator[Rows]:
+        """Yield the rows of the elements at positions; with `ids`, those that ids refer to."""
+        members = self._members_with_ids if ids else self._split_members
+        return chain.from_iterable(part._rows(positions, ids=ids) for part in members)
+
+    def _elements_within(self, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Return a mask of the elements whose rows are all in a mask of rows, shape (len,)."""
-        mask: NDArray[np.bool_] = np.all(
-            [part._elements_within(rows) for part in self._members_with_ids], axis=0
-        )
-        return mask
+        within = np.ones(len(self), np.bool_)
+        for part in stretches(len(self)):
+            for rows in self._rows(range(part.start, part.stop), ids=True):
+                places = as_index(rows.places)
+                for offset in rows.offsets:
+                    within[part][places] &= mask[as_index(rows.ids(offset))]
+        return within
 
     @property
     def _split_unit(self) -> int:
@@ -123,8 +133,8 @@ class ElementRows:
         return tuple(array for part in self._split_members for array in part._arrays())
 
     def _stored_rows(self) -> list[StoredRows]:
-        """Return the rows of each stored array in all elements; see `StoredRows`."""
-        return [rows for part in self._split_members for rows in part._stored_rows()]
+        """Return the rows of each stored array in all elements."""
+        return [stored for rows in self._rows(range(len(self))) for stored in stored_rows(rows)]
 
     def _sharing_distance(self, each: int = 1) -> int:
         """Return the largest distance of two elements that share a row, in units of `each`.

@@ -6,13 +6,12 @@ are a pure function of (seed, epoch, position), the same for all arrays of an el
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from oocdata.blocks import ADDRESSABLE, AnyBlocks, Blocks, blocks_from_ids
 from oocdata.box import Ints
@@ -25,7 +24,7 @@ from oocdata.order.permutation import derive_keys, epoch_key
 from oocdata.threads import cached_property
 
 if TYPE_CHECKING:
-    from oocdata.datasets.shared_rows import StoredRows
+    from oocdata.datasets.shared_rows import Rows
 
 
 _CHANNELS_LAST = " Give `axes`, such as (0, 1) where channels are last."
@@ -210,13 +209,9 @@ class Patches(Dataset):
 
     _elements_are_rows = False
 
-    def _elements_within(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        elements = as_numbers(self.chosen) // self.per_row
-        return self.dataset._elements_within(rows)[elements]
-
-    def _stored_rows(self) -> list[StoredRows]:
-        elements = as_numbers(self.chosen) // self.per_row
-        return [rows.of_elements(elements) for rows in self.dataset._stored_rows()]
+    def _rows(self, positions: Selection, *, ids: bool = False) -> Iterator[Rows]:
+        elements = as_numbers(select(self.chosen, positions)) // self.per_row
+        return self.dataset._rows(elements, ids=ids)
 
     def _positions_to_drop(self, gap: int) -> int:
         return self.dataset._positions_to_drop(gap) * self.per_row

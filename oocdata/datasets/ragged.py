@@ -23,10 +23,8 @@ from oocdata.engines.ragged_rows import LocatedRows, inner_shape, locate
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError
 from oocdata.index import as_bounds, as_count, as_flag, is_iterable
+from oocdata.stretches import stretches
 from oocdata.threads import cached_property
-
-_BLOCK = 1 << 20
-"""Number of rows whose lengths are read at a time."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,8 +89,8 @@ class Ragged(MultiArrayView):
     def _length_statistics(self) -> tuple[int, int, Ints]:
         """Length of the longest row, number of values in all rows, and a histogram of lengths."""
         longest, total, counts, lengths = 0, 0, size_counts(np.zeros(0, np.int64)), self.lengths
-        for start in range(0, len(self), _BLOCK):
-            block = lengths.take(np.arange(start, min(start + _BLOCK, len(self))))
+        for part in stretches(len(self)):
+            block = lengths.take(np.arange(part.start, part.stop))
             longest, total = max(longest, int(block.max())), total + int(block.sum())
             counts = counts + size_counts(block)
         return longest, total, counts

@@ -85,7 +85,7 @@ class ArrayRequest(ABC):
     def read(self) -> Any:
         """Read into new memory, and return the batch's array."""
         out = empty(self.shape, self.dtype)
-        self.read_into(out)
+        self.read_to(out)
         return out
 
     def read_parts(self, lengths: list[int], room: int = 0) -> list[Any]:
@@ -97,22 +97,21 @@ class ArrayRequest(ABC):
         nbytes = room * prod(self.shape[1:]) * self.dtype.itemsize
         whole, parts = empty_parts(shapes, self.dtype, nbytes)
         if whole is not None:
-            self.read_into(whole)
+            self.read_to(whole)
             return list(parts)
         scratch = empty(self.shape, self.dtype)
-        self.read_into(scratch)
+        self.read_to(scratch)
         stops = itertools.accumulate(lengths)
         for part, stop in zip(parts, stops, strict=True):
             part[...] = scratch[stop - len(part) : stop]
         return list(parts)
 
-    def read_into(self, out: NDArray[Any]) -> None:
-        """Read into C-contiguous memory of this shape and dtype."""
-        self.read_to(out, np.arange(self.shape[0]))
-
     @abstractmethod
-    def read_to(self, out: NDArray[Any], places: Ints) -> None:
-        """Read element i into ``out[places[i]]`` of a larger batch; `places` ascend."""
+    def read_to(self, out: NDArray[Any], places: Ints | None = None) -> None:
+        """Read element i into ``out[places[i]]``, or without places into ``out[i]``.
+
+        `out` is C-contiguous memory of this dtype, and `places` ascend.
+        """
 
     @abstractmethod
     def crop(self, axes: tuple[int, ...], size: tuple[int, ...], offsets: Ints) -> Self:
@@ -142,19 +141,16 @@ class Request(ArrayRequest):
     def singles(self) -> tuple[Request, ...]:
         return (self,)
 
-    def read_into(self, out: NDArray[Any]) -> None:
+    def read_to(self, out: NDArray[Any], places: Ints | None = None) -> None:
         if out.size == 0:
             return
         stored = self.placement.stored(out, self.extent.lengths)
-        self.source.read(self.origins, self.extent, stored)
-
-    def read_to(self, out: NDArray[Any], places: Ints) -> None:
-        if out.size == 0:
+        if places is None:
+            self.source.read(self.origins, self.extent, stored)
             return
         boxes = len(self.origins) // max(1, self.shape[0])
         if boxes != 1:  # each row of a window is a separate box
             places = (places[:, None] * boxes + np.arange(boxes)).ravel()
-        stored = self.placement.stored(out, self.extent.lengths)
         read_to(self.source, self.origins, self.extent, stored, places)
 
     def crop(self, axes: tuple[int, ...], size: tuple[int, ...], offsets: Ints) -> Self:
@@ -211,9 +207,9 @@ class Composite(ArrayRequest):
     def singles(self) -> tuple[Request, ...]:
         return tuple(singles_of(request for request, _ in self.members))
 
-    def read_to(self, out: NDArray[Any], places: Ints) -> None:
-        for request, member_places in self.members:
-            request.read_to(out, places[member_places])
+    def read_to(self, out: NDArray[Any], places: Ints | None = None) -> None:
+        for request, own in self.members:
+            request.read_to(out, own if places is None else places[own])
 
     def crop(self, axes: tuple[int, ...], size: tuple[int, ...], offsets: Ints) -> Self:
         members = tuple(

@@ -8,7 +8,6 @@ Arrays are therefore identified by where they are stored.
 from __future__ import annotations
 
 import os
-from bisect import bisect_left
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
@@ -20,14 +19,11 @@ import numpy as np
 from oocdata.box import Ints
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError
-from oocdata.index import Selection, as_numbers, as_range, ascends, select, take, within
+from oocdata.index import Selection, as_numbers, ascends, select, shifted
 from oocdata.threads import cached_property
 
 if TYPE_CHECKING:
     from oocdata.datasets.array_rows import ArrayRows
-
-_NONE = -(2**63)
-"""Marks the absence of a position."""
 
 _MOST_LINES = 1 << 12
 """Most regular rows that are compared by their ends, which takes a second; more in a table."""
@@ -37,19 +33,33 @@ _LAYOUT = ("dtype", "shape", "offset")
 
 
 @dataclass(frozen=True, eq=False)
-class StoredRows:
-    """Rows of one or several concatenated arrays, with the elements that they are in.
+class Rows:
+    """Rows of a view, with the elements that they are in.
 
-    `view` is of stored arrays, not of a stack. `numbers`, shape (n,) or (n, rows), are row numbers
-    of each element along the sample axes as stored, before any selection; an element has the rows
-    at all `offsets` from them. `places`, shape (n,), are the positions of the elements, ascending
-    as datasets return them.
+    An element has the rows at all `offsets` from its number; `numbers` are positions in the view,
+    shape (n,). `places`, shape (n,), are those of the elements among the elements that were asked
+    for, ascending. A row's position plus `shift` is its number among the rows that ids of a split
+    refer to.
     """
 
     view: ArrayRows
     numbers: Selection
     places: Selection
     offsets: tuple[int, ...] = (0,)
+    shift: Ints | int = 0
+
+    def ids(self, offset: int) -> Selection:
+        """Return the row at an offset in each element, among the rows that ids refer to."""
+        if isinstance(self.numbers, range) and np.ndim(self.shift) == 0:
+            return shifted(self.numbers, int(self.shift) + offset)
+        return as_numbers(self.numbers) + (self.shift + offset)
+
+
+class StoredRows(Rows):
+    """Rows with their numbers along the sample axes as stored, before any selection.
+
+    Their `view` is of one or several concatenated arrays, not of a stack.
+    """
 
     @cached_property
     def arrays(self) -> tuple[Hashable, ...]:
@@ -60,19 +70,6 @@ class StoredRows:
     def axes(self) -> tuple[int, ...] | None:
         """The axes along which rows are numbered; None if each file is one row."""
         return None if self.view.storage.single_rows else self.view.axes
-
-    def of_elements(self, elements: Selection) -> StoredRows:
-        """Return the rows of selected elements; elements at other positions are dropped."""
-        places = self.places
-        if isinstance(places, range) and places.step == 1 and ascends(elements):
-            inside = within(elements, places.start, places.stop)
-            first = bisect_left(elements, places.start)
-            found: Selection = range(first, first + len(inside))
-            return replace(self, numbers=select(self.numbers, inside), places=found)
-        places, elements = as_numbers(places), as_numbers(elements)
-        indices = np.searchsorted(places, elements)
-        at = np.flatnonzero(np.append(places, _NONE)[indices] == elements)
-        return replace(self, numbers=take(self.numbers, indices[at]), places=as_range(at))
 
 
 def check_direction(elements: str, chosen: Selection) -> None:
@@ -88,7 +85,7 @@ def sharing_distance(all_rows: Iterable[StoredRows]) -> int:
     """Return the largest distance of two elements that share a row of an array."""
     readers: dict[Hashable, list[StoredRows]] = {}
     for rows in all_rows:
-        for array in {*rows.arrays, *values_of(rows.view.source)}:
+        for array in {*rows.arrays, *arrays_of(rows.view.source, values=True)}:
             readers.setdefault(array, []).append(rows)
     groups = {tuple(map(id, group)): group for group in readers.values()}
     for group in groups.values():
@@ -184,12 +181,8 @@ def _distance_of_lines(step: int, lines: Ints) -> int:
 
 def _occurrences(alike: Sequence[StoredRows]) -> tuple[Ints, Ints, Ints]:
     """Return the distinct row numbers, ascending, and the first and last place of each."""
-    numbers = [as_numbers(rows.numbers) for rows in alike]
-    rows = np.concatenate([each.ravel() for each in numbers])
-    places = np.concatenate([
-        np.repeat(as_numbers(each.places), every.size // len(every))
-        for each, every in zip(alike, numbers, strict=True)
-    ])  # fmt: skip
+    rows = np.concatenate([as_numbers(each.numbers) for each in alike])
+    places = np.concatenate([as_numbers(each.places) for each in alike])
     order = np.argsort(rows, kind="stable")
     rows, places = rows[order], places[order]
     begins = np.flatnonzero(np.diff(rows, prepend=rows[0] - 1))
@@ -219,21 +212,19 @@ def _distance_of_tables(
     return farthest
 
 
-def stored_rows(
-    view: ArrayRows, positions: Selection, places: Selection, offsets: tuple[int, ...] = (0,)
-) -> list[StoredRows]:
-    """Return rows of a view, given by their positions in it, as rows of stored arrays.
-
-    A view of a stack gives the rows of each of its parts.
-    """
+def stored_rows(rows: Rows) -> list[StoredRows]:
+    """Return rows of a view as rows of stored arrays; of a stack, as rows of each of its parts."""
+    view, places = rows.view, rows.places
     rows_of_parts = getattr(view.source, "rows_of_parts", None)  # only of `Stacked`
     lengths = [view.source.shape[axis] for axis in view.axes]
     cut = len(lengths) > 1 and [*map(range, lengths)] != [*view.grid]
     files = bool(view.storage.row_files)  # in any order, so rows at an offset are no neighbours
     regular = isinstance(view.rows, range) and not cut and not files
-    if (len(offsets) > 1 or files) and not regular:
-        positions, offsets = np.add.outer(as_numbers(positions), offsets), (0,)
-    numbers = select(view.rows, positions)
+    if len(rows.offsets) > 1 and not regular:
+        first = as_numbers(rows.numbers)
+        each = (Rows(view, first + offset, places) for offset in rows.offsets)
+        return [stored for one in each for stored in stored_rows(one)]
+    numbers, offsets = select(view.rows, rows.numbers), rows.offsets
     if isinstance(view.rows, range):
         offsets = tuple(view.rows.step * offset for offset in offsets)
     if len(lengths) == 1:
@@ -241,23 +232,24 @@ def stored_rows(
         offsets = tuple(view.grid[0].step * offset for offset in offsets)
     elif cut:
         numbers = np.ravel_multi_index(tuple(view.places(as_numbers(numbers))), lengths)
+    found = StoredRows(view, numbers, places, offsets)
     if rows_of_parts is None:
-        return [StoredRows(view, numbers, places, offsets)]
-    return [
-        rows
-        for part, own, steps in rows_of_parts(numbers, offsets)
-        for rows in stored_rows(part, own, places, steps)
-    ]
+        return [found]
+    return [stored for part in rows_of_parts(found) for stored in stored_rows(part)]
 
 
-def arrays_of(source: Source) -> tuple[Hashable, ...]:
-    """Return keys of the arrays that a source reads, in order, once per use of an array."""
+def arrays_of(source: Source, *, values: bool = False) -> tuple[Hashable, ...]:
+    """Return keys of the arrays that a source reads, in order, once per use of an array.
+
+    Of ragged rows, those of their offsets, or with `values` those that hold the numbers.
+    """
     views = getattr(source, "views", None)  # only of `Stacked`
     if views is not None:
         return tuple(array for view in views for array in view._arrays())
-    row_source = getattr(source, "row_source", None)
-    if row_source is not None:
-        return arrays_of(row_source)
+    inner = getattr(source, "values", None) if values else None
+    inner = getattr(source, "row_source", None) if inner is None else inner
+    if inner is not None:
+        return arrays_of(inner, values=values)
     storage = source.storage()
     if storage.row_files:
         return ("files",)  # which are compared path by path
@@ -266,14 +258,6 @@ def arrays_of(source: Source) -> tuple[Hashable, ...]:
         return (id(getattr(source, "array", source)),)
     layout = tuple(repr(storage.opened.get(name)) for name in _LAYOUT)
     return tuple((_location(path, key), layout) for path, key in names)
-
-
-def values_of(source: Source) -> set[Hashable]:
-    """Return keys of the arrays with the numbers of rows: of ragged rows, not their offsets."""
-    values, row_source = getattr(source, "values", None), getattr(source, "row_source", None)
-    if values is None and row_source is not None:
-        return values_of(row_source)
-    return set(arrays_of(source if values is None else values))
 
 
 def _location(path: str | None, key: str | None) -> str:

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any, NoReturn, TypeAlias
@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from oocdata.box import Extent, Ints
 from oocdata.datasets.dataset import Dataset, Described
+from oocdata.datasets.shared_rows import Rows
 from oocdata.datasets.view import View
 from oocdata.engines.alike import common_names
 from oocdata.engines.axis_views import AxisMap, AxisView
@@ -275,20 +276,18 @@ class Stacked(WithStorage, Wrapped, Described):
         """The parts that are Views."""
         return [part for part in self.parts if isinstance(part, View)]
 
-    def rows_of_parts(
-        self, numbers: Selection, offsets: Sequence[int]
-    ) -> Iterator[tuple[View, Selection, tuple[int, ...]]]:
-        """Yield each View with its rows: their numbers, and the offsets from each of these."""
+    def rows_of_parts(self, rows: Rows) -> Iterator[Rows]:
+        """Yield the rows of each View, from rows of the whole array."""
         shape = self.rows.sample_shape
         for part in self.views:
             axes = outer_axes(part, self.rows)
             if axes == tuple(range(len(shape))):
-                yield part, numbers, tuple(offsets)
+                yield Rows(part, rows.numbers, rows.places, rows.offsets)
                 continue
-            each = np.add.outer(as_numbers(numbers), offsets).reshape(len(numbers), -1)
-            along = np.unravel_index(each, shape)
-            own = np.ravel_multi_index([along[axis] for axis in axes], part.sample_shape)
-            yield part, own, (0,)
+            for offset in rows.offsets:
+                along = np.unravel_index(as_numbers(rows.numbers) + offset, shape)
+                own = np.ravel_multi_index([along[axis] for axis in axes], part.sample_shape)
+                yield Rows(part, own, rows.places)
 
     # Positions of the parts in the whole array ---------------------------------------------------
 

@@ -7,12 +7,11 @@ window, for all its arrays. Memory is proportional to the number of episodes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from oocdata.blocks import ADDRESSABLE, AnyBlocks, Blocks, blocks_from_ids
 from oocdata.box import Ints
@@ -20,12 +19,11 @@ from oocdata.datasets.array_rows import MOST_IDS
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.episodes import Episodes
 from oocdata.datasets.request import Request
-from oocdata.datasets.shared_rows import StoredRows, check_direction, stored_rows
+from oocdata.datasets.shared_rows import Rows, check_direction
 from oocdata.datasets.spec import Spec, leaves, map_tree
 from oocdata.datasets.window_arrays import AnchoredArray, Mask, WindowArray, with_masks
 from oocdata.errors import ArgumentError
-from oocdata.index import Selection, as_numbers, compose_ranges, is_all, select, take
-from oocdata.stretches import stretches
+from oocdata.index import Selection, as_numbers, compose_ranges, is_all, select, shifted, take
 from oocdata.threads import cached_property
 
 if TYPE_CHECKING:
@@ -262,38 +260,25 @@ class Windows(Dataset):
     def _row_positions(self, at: int) -> Selection:
         return self._longest.view._row_positions(at)
 
-    def _elements_within(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        within = np.ones(len(self), np.bool_)
-        for part in stretches(len(self)):
-            episodes, anchors = self.find(take(self.chosen, np.arange(part.start, part.stop)))
-            starts = self._longest.episodes.starts[episodes]
-            for array in self.anchored:  # row i of an episode belongs to row i in other arrays
-                moved = starts - array.episodes.starts[episodes]
-                for offset in array.offsets:
-                    (numbers,) = replace(array, offsets=(offset,)).rows(episodes, anchors).T
-                    within[part] &= rows[numbers + moved]
-        return within
-
-    def _stored_rows(self) -> list[StoredRows]:
-        all_rows = []
+    def _rows(self, positions: Selection, *, ids: bool = False) -> Iterator[Rows]:
+        chosen, starts = select(self.chosen, positions), self._longest.episodes.starts
+        episodes: Ints | int = 0
+        anchors: Selection
+        if isinstance(chosen, range) and len(self.ends) == 1:
+            anchors = compose_ranges(range(self.first, self.first + 1, self.shift), chosen)
+        else:
+            episodes, anchors = self.find(as_numbers(chosen))
         for array in self.anchored:
-            if self.pad:
-                rows: Selection = array.rows(*self.find(as_numbers(self.chosen)))
-                offsets: tuple[int, ...] = (0,)
-            else:
-                rows = self._first_rows(array)
-                offsets = tuple(offset - array.offsets[0] for offset in array.offsets)
-            all_rows += stored_rows(array.view, rows, range(len(self)), offsets)
-        return all_rows
-
-    def _first_rows(self, array: AnchoredArray) -> Selection:
-        """Return the first row of an array in each element, for windows without padding."""
-        chosen, first = self.chosen, array.offsets[0] + self.first
-        if len(self.ends) == 1 and isinstance(chosen, range):
-            first += int(array.episodes.starts[0])
-            return compose_ranges(range(first, first + 1, self.shift), chosen)
-        where = self.find(as_numbers(chosen))
-        return replace(array, offsets=array.offsets[:1]).rows(*where)[:, 0]
+            # Row i of an episode belongs to row i of the episode in other arrays.
+            shift = starts[episodes] - array.episodes.starts[episodes]
+            for offsets in [(each,) for each in array.offsets] if self.pad else [array.offsets]:
+                first, moves = offsets[0], tuple(offset - offsets[0] for offset in offsets)
+                if isinstance(anchors, range) and not self.pad:
+                    numbers: Selection = shifted(anchors, first + int(array.episodes.starts[0]))
+                else:
+                    one = replace(array, offsets=(first,))
+                    numbers = one.rows(episodes, as_numbers(anchors))[:, 0]
+                yield Rows(array.view, numbers, range(len(chosen)), moves, shift)
 
     def _positions_to_drop(self, gap: int) -> int:
         chosen, step = self.chosen, self.shift

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Ints
+from oocdata.datasets.concat import storages_of
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.spec import Batch, Spec, leaves, map_tree
 from oocdata.datasets.view import View
@@ -120,8 +121,8 @@ def zip(  # noqa: A001  # as in tf.data and Grain
             f"{' and '.join(map(str, sorted(shapes)))}. Name the same axes in `open(axis=…)`."
         )
     several = (member for member in members if len(member.sample_shape) > 1)
-    views = [view for member in several for view in _views(member)]
-    common_names([tuple(name or "" for name in view.names[: len(view.axes)]) for view in views])
+    names = [rows for member in several for _, rows in storages_of(member)]
+    common_names([rows for rows in names if len(rows) > 1])
     lengths = [len(member) for member in members]
     if len(set(lengths)) > 1:
         hint = (
@@ -145,13 +146,6 @@ def zip(  # noqa: A001  # as in tf.data and Grain
             stacklevel=2,
         )
     return Zip(parts)
-
-
-def _views(dataset: Dataset) -> list[View]:
-    """Return the views with several sample axes that a dataset is made of."""
-    if isinstance(dataset, View):
-        return [dataset] if len(dataset.axes) > 1 else []
-    return [view for member in dataset._members for view in _views(member)]
 
 
 def _unlike_files(members: Sequence[Dataset]) -> tuple[str, str] | None:

@@ -140,12 +140,12 @@ def _read_into(dataset: Dataset, rows: range, out: NDArray[Any]) -> None:
         # in .npy and 1 / 1.3 with rows of 128 bytes in HDF5, and `check` less than 1 / 2.
         box = dataset[rows.start : rows.stop].windows(len(rows), episodes="none")
         (whole,) = box.requests(np.zeros(1, np.int64), Draw())
-        whole.read_into(out[None])
+        whole.read_to(out[None])
     else:
         for first in range(rows.start, rows.stop, _MOST_ROWS):
             positions = np.arange(first, min(first + _MOST_ROWS, rows.stop))
             (request,) = dataset.requests(positions, Draw())
-            request.read_into(out[first - rows.start :][: len(positions)])
+            request.read_to(out[first - rows.start :][: len(positions)])
 
 
 def _fill(
