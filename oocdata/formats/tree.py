@@ -216,10 +216,7 @@ class Tree:
 
     def is_name(self, key: str) -> bool:
         """Return whether a key is a name, which may look like a pattern."""
-        if not is_pattern(key):
-            return True
-        found = self.look(key)
-        return _is_array(found) and found is not True
+        return not is_pattern(key) or _is_array(self.look(key))
 
     def matches(self, key: Key) -> Iterator[tuple[str, Any]]:
         """Yield name and object (see `look`) of each array that names and patterns mean.
