@@ -80,7 +80,21 @@ def inspect_storage(dataset: Any, rules: Rules) -> Stored:
     inner = [stored for _, stored in sources.values()]
     filters = dict.fromkeys(number for stored in inner for number in stored.filters)
     outside = dict.fromkeys(file for stored in inner for file in stored.outside)
-    return Stored("virtual", tuple(filters), tuple(outside))
+    return Stored("virtual", tuple(filters), tuple(outside), _chunks(inner, dataset.ndim))
+
+
+def _chunks(sources: list[Stored], ndim: int) -> tuple[int, ...] | None:
+    """Return the lengths of the longest chunks of sources, if all sources must be decoded.
+
+    Rows of one chunk are then read together, since HDF5 decodes the chunk for each that it reads
+    alone: shuffled 4 KB rows of gzip chunks of 32 rows take 1 / 7 of the processor time.
+    """
+    shapes = {stored.chunks if stored.filters else None for stored in sources}
+    ranks = {0 if shape is None else len(shape) for shape in shapes}
+    if len(ranks) != 1 or not 0 < max(ranks) <= ndim:
+        return None
+    longest = map(max, zip(*filter(None, shapes), strict=True))
+    return (*[1] * (ndim - max(ranks)), *longest)
 
 
 def _inspect_source(
