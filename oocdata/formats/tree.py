@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any, Self
 
@@ -26,7 +26,7 @@ from oocdata.errors import (
     error_location,
 )
 from oocdata.formats.anndata import Group, open_group
-from oocdata.formats.dimensions import BOUNDS, as_text, data_variables, is_time
+from oocdata.formats.dimensions import BOUNDS, OTHERS, as_text, data_variables, is_time
 from oocdata.formats.patterns import (
     Key,
     checked_keys,
@@ -203,6 +203,11 @@ class Tree:
                 continue
             except SourceError:  # opening the array reports the error
                 array = None
+            if array is not None:  # without its other attributes, which keep an array open
+                named = {
+                    each: array.attributes[each] for each in OTHERS if each in array.attributes
+                }
+                array = replace(array, attributes=named)
             if array is None or array.is_numeric:
                 arrays[name] = array
         names = data_variables(arrays) or list(distinct.values())
