@@ -400,6 +400,26 @@ def test_virtual_chunks_are_decoded_once(
     assert (len(counted) == (32 if stacked else 10)) == (codec is not None)
 
 
+def test_virtual_sources_with_percent_signs_in_their_names(tmp_path: Path) -> None:
+    """Doubled in a mapping, where ``%b`` stands for a number."""
+    with h5py.File(tmp_path / "50%b.h5", "w") as file:
+        file["a%b"] = ARRAY[:6]
+        layout = h5py.VirtualLayout((12, 5), "f8")
+        layout[:6] = h5py.VirtualSource("50%%b.h5", "a%%b", (6, 5), "f8")
+        layout[6:] = h5py.VirtualSource("other%%.h5", "100%%", (6, 5), "f8")
+        file.create_virtual_dataset("u", layout)
+        own = h5py.VirtualLayout((6, 5), "f8")
+        own[:] = h5py.VirtualSource("50%%b.h5", "a%%b", (6, 5), "f8")
+        file.create_virtual_dataset("own", own)
+    with h5py.File(tmp_path / "other%.h5", "w") as file:
+        file["100%"] = ARRAY[6:]
+    path = str(tmp_path / "50%b.h5")
+    with h5py.File(path) as file:
+        assert_array_equal(file["u"], ARRAY)
+    assert_array_equal(read(open_source(path, "u", external=True)), ARRAY)
+    assert_array_equal(read(open_source(path, "own")), ARRAY[:6])
+
+
 def test_virtual_of_another_rank(tmp_path: Path) -> None:
     path = str(tmp_path / "a.h5")
     with h5py.File(path, "w") as file:
