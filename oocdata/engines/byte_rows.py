@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent, Ints, covered_rows
 from oocdata.engines.buffers import empty
-from oocdata.engines.ragged import affected_rows, read_bounds, read_ragged, row_batches
+from oocdata.engines.ragged import row_batches
+from oocdata.engines.ragged_rows import RaggedRows
 from oocdata.engines.source import Source, Storage, WithStorage
 from oocdata.errors import SourceError
 
@@ -53,36 +54,29 @@ class ByteRows(WithStorage):
     """
 
     def __init__(self, values: Source, offsets: Source, framing: Framing, storage: Storage) -> None:
-        self.values, self.offsets, self.framing = values, offsets, framing
-        self._storage = storage
+        self._rows, self._framing, self._storage = RaggedRows(values, offsets), framing, storage
         self.shape = (max(0, offsets.shape[0] - 1),)
         self.dtype = np.dtype(object)
 
     def __reduce__(self) -> Any:
-        return ByteRows, (self.values, self.offsets, self.framing, self._storage)
+        return ByteRows, (self._rows.values, self._rows.offsets, self._framing, self._storage)
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
-        rows, stored = covered_rows(origins, extent), self._storage
-        most = self.values.shape[0]
-        starts, stops = read_bounds(self.offsets, rows, most, stored.path, stored.key)
+        rows = covered_rows(origins, extent)
+        starts, lengths = self._rows.locate(rows)
         elements = np.empty(len(rows), object)
-        for batch in row_batches(stops - starts, _PIECE):
-            elements[batch] = self._bytes(rows[batch], starts[batch], stops[batch])
+        for batch in row_batches(lengths, _PIECE):
+            elements[batch] = self._bytes(rows[batch], starts[batch], lengths[batch])
         out[...] = elements.reshape(out.shape)
 
-    def _bytes(self, rows: Ints, starts: Ints, stops: Ints) -> list[bytes]:
-        """Read rows, given by their bounds in `values`."""
-        ends = np.cumsum(stops - starts)
+    def _bytes(self, rows: Ints, starts: Ints, lengths: Ints) -> list[bytes]:
+        ends = np.cumsum(lengths)
         nbytes = int(ends[-1])
         # Rounded up to a power of two, so that the memory is recycled for similar batches.
         memory = empty((1 << nbytes.bit_length(),), np.uint8)[:nbytes]
+        self._rows.read_rows(rows, starts, lengths, memory, ends - lengths)
         try:
-            read_ragged(self.values, starts, stops - starts, memory)
-        except SourceError as error:
-            error.set_rows(affected_rows(error, rows, starts, stops))
-            raise
-        try:
-            return self.framing(memory, ends - (stops - starts), ends)
+            return self._framing(memory, ends - lengths, ends)
         except SourceError as error:
             error.set_rows(rows[np.asarray(error.rows, np.int64)])
             error.path, error.key = self._storage.path, self._storage.key

@@ -63,7 +63,7 @@ def run_tasks(tasks: Sequence[Callable[[], None]]) -> None:
     for _ in range(min(len(tasks), cores()) - 1):
         _threads.put(work)
     work()
-    errors = [error for _ in tasks if (error := ended.get()) is not None]
+    errors = [error for error in [ended.get() for _ in tasks] if error is not None]
     if errors:
         try:
             raise errors[0]

@@ -28,10 +28,6 @@ _ENTRIES = 1 << 18
 all that is computed of them, stay in the processor's cache. All at once, 500 of 5,000 columns take
 1.6 times the processor time."""
 
-_ROWS_BYTES = 1 << 20
-"""Bytes of dense rows that are written at a time: their zeros are still in the processor's cache
-when the numbers are written. Batches of 5,000 genes take 1 / 1.2 of the processor time."""
-
 _PLACE_BYTES = 16
 """Bytes per stored number for its position in the batch, and for a flag of its order."""
 
@@ -225,18 +221,11 @@ class SparseRows(WithStorage, SparseBoxes):
 
 
 def _write_rows(entries: Entries, out: NDArray[Any]) -> None:
-    """Write entries to dense rows, C-contiguous; a few rows at a time, see `_ROWS_BYTES`."""
-    few = max(1, _ROWS_BYTES // (out.shape[1] * out.itemsize))
-    ends = np.cumsum(entries.counts)
-    begin = 0
-    for start in range(0, len(out), few):
-        rows, counts = out[start : start + few], entries.counts[start : start + few]
-        end = int(ends[start + len(counts) - 1])
-        places = np.repeat(np.arange(0, rows.size, rows.shape[1]), counts)
-        places += entries.columns[begin:end]
-        rows[...] = 0
-        rows.reshape(-1)[places] = entries.values[begin:end]
-        begin = end
+    """Write entries to dense rows, C-contiguous."""
+    places = np.repeat(np.arange(0, out.size, out.shape[1]), entries.counts)
+    places += entries.columns
+    out[...] = 0
+    out.reshape(-1)[places] = entries.values
 
 
 def _in_order(entries: Entries, width: int) -> Entries:

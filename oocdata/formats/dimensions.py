@@ -25,6 +25,9 @@ VALID = ("valid_range", "valid_min", "valid_max")
 BOUNDS = ("bounds", "climatology")
 """Attributes of coordinates that name their bounds (CF conventions, 7.1 and 7.4)."""
 
+OTHERS = ("coordinates", *BOUNDS)
+"""Attributes that name other arrays."""
+
 TIME = ("units", "calendar", "dtype")
 """Attributes that describe times (CF conventions, 4.4), and xarray's durations."""
 
@@ -39,7 +42,7 @@ def data_variables(arrays: Mapping[str, Array | None]) -> list[str]:
     coordinates = set()
     for name, array in arrays.items():
         attributes = array.attributes if array else {}
-        for attribute in ("coordinates", *BOUNDS):
+        for attribute in OTHERS:
             for other in as_text(attributes.get(attribute)).split():
                 coordinates.add(f"{name.rpartition('/')[0]}/{other}".lstrip("/"))
     data = []

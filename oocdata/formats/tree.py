@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any, Self
 
@@ -26,7 +26,7 @@ from oocdata.errors import (
     error_location,
 )
 from oocdata.formats.anndata import Group, open_group
-from oocdata.formats.dimensions import BOUNDS, as_text, data_variables, is_time
+from oocdata.formats.dimensions import BOUNDS, OTHERS, as_text, data_variables, is_time
 from oocdata.formats.patterns import (
     Key,
     checked_keys,
@@ -203,6 +203,11 @@ class Tree:
                 continue
             except SourceError:  # opening the array reports the error
                 array = None
+            if array is not None:  # without its other attributes, which keep an array open
+                named = {
+                    each: array.attributes[each] for each in OTHERS if each in array.attributes
+                }
+                array = replace(array, attributes=named)
             if array is None or array.is_numeric:
                 arrays[name] = array
         names = data_variables(arrays) or list(distinct.values())
@@ -216,10 +221,7 @@ class Tree:
 
     def is_name(self, key: str) -> bool:
         """Return whether a key is a name, which may look like a pattern."""
-        if not is_pattern(key):
-            return True
-        found = self.look(key)
-        return _is_array(found) and found is not True
+        return not is_pattern(key) or _is_array(self.look(key))
 
     def matches(self, key: Key) -> Iterator[tuple[str, Any]]:
         """Yield name and object (see `look`) of each array that names and patterns mean.

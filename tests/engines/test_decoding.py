@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import weakref
 from collections import Counter
@@ -99,3 +100,23 @@ def test_what_work_refers_to_is_free_once_its_result_is_known(
     assert result() == "done"
     threads.close()
     assert freed == [True]
+
+
+def test_an_error_is_free_once_it_was_handled() -> None:
+    """What its traceback refers to is an open file of HDF5, which then closes."""
+
+    class WorkError(Exception):
+        pass
+
+    def fail() -> None:
+        raise WorkError
+
+    gc.disable()
+    try:
+        try:
+            run_tasks([fail])
+        except WorkError as error:
+            gone = weakref.ref(error)
+        assert gone() is None
+    finally:
+        gc.enable()

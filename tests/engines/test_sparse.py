@@ -148,12 +148,10 @@ def test_no_column_is_chosen_twice() -> None:
 
 
 @pytest.mark.parametrize("most", [1, 7, 100])
-@pytest.mark.parametrize("row_bytes", [1, 500])
 def test_reading_few_numbers_at_a_time_gives_the_same(
-    monkeypatch: pytest.MonkeyPatch, most: int, row_bytes: int
+    monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     monkeypatch.setattr(sparse, "_ENTRIES", most)
-    monkeypatch.setattr(sparse, "_ROWS_BYTES", row_bytes)
     matrix = random_csr(60, 30, 0.5)
     rows, out = np.random.default_rng(0).integers(0, 60, 90), np.full((90, 1, 30), 7, "f4")
     source_of(matrix).read(rows[:, None] * (1, 0), Extent.of((1, 30)), out)

@@ -27,6 +27,7 @@ from oocdata.errors import (
     SourceError,
     UnknownFormatError,
 )
+from oocdata.formats.hdf5 import library
 from oocdata.formats.hdf5.opening import from_dataset
 from oocdata.formats.npy import open_raw
 from oocdata.formats.opening import list_datasets, open_source
@@ -368,6 +369,55 @@ def test_virtual_of_an_irregular_mapping(tmp_path: Path) -> None:
         open_source(path, "u")
     found = read(open_source(path, "u", missing="fill"))
     assert_array_equal(found[[0, 1, 2, 3, 6]], ARRAY[:5])
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+@pytest.mark.parametrize("codec", ["gzip", "szip", None])
+def test_virtual_chunks_are_decoded_once(
+    tmp_path: Path, codec: str | None, stacked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of compressed sources, in shuffled order; others are read row by row."""
+    shape, chunk = (8, 40, 3) if stacked else (80, 4, 3), (10, 3) if stacked else (8, 4, 3)
+    array, path = sample_array(shape, "f8"), str(tmp_path / "a.h5")
+    with h5py.File(path, "w") as file:
+        layout = h5py.VirtualLayout(shape, ">f8")
+        for start in range(0, len(array), 1 if stacked else 40):
+            place = start if stacked else slice(start, start + 40)
+            options = {"chunks": chunk, "compression": codec}
+            file.create_dataset(f"s{start}", data=array[place], **options)
+            layout[place] = h5py.VirtualSource(file[f"s{start}"])
+        file.create_virtual_dataset("u", layout)
+    read_boxes, counted = library._read, []
+
+    def count(dataset: Any, box: Any, *rest: Any) -> Any:
+        counted.append(box)
+        return read_boxes(dataset, box, *rest)
+
+    view = View.of(open_source(path, "u"))
+    monkeypatch.setattr(library, "_read", count)
+    rows = view.batches(4, shuffle=True, seed=3).epoch(0)
+    assert_array_equal(np.sort(np.concatenate(list(rows)), axis=0), np.sort(array, axis=0))
+    assert (len(counted) == (32 if stacked else 10)) == (codec is not None)
+
+
+def test_virtual_sources_with_percent_signs_in_their_names(tmp_path: Path) -> None:
+    """Doubled in a mapping, where ``%b`` stands for a number."""
+    with h5py.File(tmp_path / "50%b.h5", "w") as file:
+        file["a%b"] = ARRAY[:6]
+        layout = h5py.VirtualLayout((12, 5), "f8")
+        layout[:6] = h5py.VirtualSource("50%%b.h5", "a%%b", (6, 5), "f8")
+        layout[6:] = h5py.VirtualSource("other%%.h5", "100%%", (6, 5), "f8")
+        file.create_virtual_dataset("u", layout)
+        own = h5py.VirtualLayout((6, 5), "f8")
+        own[:] = h5py.VirtualSource("50%%b.h5", "a%%b", (6, 5), "f8")
+        file.create_virtual_dataset("own", own)
+    with h5py.File(tmp_path / "other%.h5", "w") as file:
+        file["100%"] = ARRAY[6:]
+    path = str(tmp_path / "50%b.h5")
+    with h5py.File(path) as file:
+        assert_array_equal(file["u"], ARRAY)
+    assert_array_equal(read(open_source(path, "u", external=True)), ARRAY)
+    assert_array_equal(read(open_source(path, "own")), ARRAY[:6])
 
 
 def test_virtual_of_another_rank(tmp_path: Path) -> None:

@@ -268,15 +268,21 @@ def test_what_was_never_written_of_other_dtypes(
         assert [list(row) for row in view.take(range(7))] == [list(row) for row in expected]
 
 
-def test_an_undefined_fill_value(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fill", [None, 7, b"seven"])
+def test_a_fill_value_that_is_undefined_or_never_written(tmp_path: Path, fill: Any) -> None:
+    """HDF5 leaves the memory of such elements as it is, and that of h5py is 0."""
     with h5py.File(tmp_path / "a.h5", "w") as file:
         plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         plist.set_chunk((4, 3))
+        dtype = np.dtype("S5" if isinstance(fill, bytes) else "i4")
+        if fill is not None:
+            plist.set_fill_value(np.array(fill, dtype))
         plist.set_deflate(1)
         plist.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
         space = h5py.h5s.create_simple((8, 3))
-        h5py.h5d.create(file.id, b"u", h5py.h5t.NATIVE_INT32, space, plist)
-    assert not np.asarray(ooc.open(tmp_path / "a.h5", missing="fill")).any()
+        h5py.h5d.create(file.id, b"u", h5py.h5t.py_create(dtype), space, plist)
+        expected = file["u"][()]
+    assert_array_equal(np.asarray(ooc.open(tmp_path / "a.h5", missing="fill")), expected)
 
 
 def chunk_places(path: Path) -> list[tuple[int, int]]:

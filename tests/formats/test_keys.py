@@ -340,8 +340,12 @@ def test_links_count_once_and_lead_nowhere_else(tmp_path: Path) -> None:
     assert_array_equal(np.asarray(view), np.concatenate([WHOLE, PARTS[0]]))
     with h5py.File(path, "a") as file:
         file["away"] = h5py.ExternalLink(other.name, "/")
-    with pytest.raises(MissingKeyError, match="matches 0 groups"):
+        file["data/w[1]"] = h5py.ExternalLink(other.name, "/data/demo_0/obs/u")
+    with pytest.raises(
+        MissingKeyError, match=r"got '/data/\*/obs/u'.* holds: '/data/demo_0/obs/u'"
+    ):
         ooc.open(path, "away/data/*/obs/u", external=True)
+    assert_array_equal(np.asarray(ooc.open(path, "data/w[1]", external=True)), PARTS[0])
 
 
 @pytest.mark.parametrize("pattern", [PATTERN, "data/*/*/u", "data/*/obs/*"])

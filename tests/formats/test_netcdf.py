@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,7 +32,7 @@ from oocdata.errors import (
 )
 from oocdata.formats.dimensions import data_variables
 from oocdata.formats.hdf5 import description
-from oocdata.formats.opening import list_datasets
+from oocdata.formats.opening import list_datasets, open_source
 from oocdata.formats.tree import Array
 from oocdata.testing import sample_array
 
@@ -437,6 +439,23 @@ def test_a_variable_named_as_a_dimension_of_others(tmp_path: Path, group: str) -
             assert_array_equal(from_json(as_json(view.batches(2))).batch(1), [2])
     assert list_datasets(str(tmp_path / "a.nc")) == [f"{group}/lat", f"{group}/u"]
     assert ooc.open(tmp_path / "a.nc", f"{group}/u").storage.dimensions == ("time", "lat")
+
+
+def test_a_scale_far_above_its_variable(tmp_path: Path) -> None:
+    """As many groups as there may be, not as many as Python calls may be nested."""
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        made = file.create_dataset(f"{'g/' * 300}u", data=np.zeros((4, 3)))
+        file["time"] = np.arange(4)
+        file["time"].make_scale("time")
+        made.dims[0].attach_scale(file["time"])
+        key = made.name
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack(0)) + 200)
+    try:
+        dimensions = open_source(str(tmp_path / "a.h5"), key).storage().dimensions
+    finally:
+        sys.setrecursionlimit(limit)
+    assert dimensions == ("time", "")
 
 
 def test_a_scale_that_was_deleted(tmp_path: Path) -> None:

@@ -208,18 +208,20 @@ def _name_of(scale: Any, group: Any) -> str:
         names.extend([link] if (info.type, info.u) == wanted else [])
         return bool(names) or None
 
-    group.id.links.iterate(note, info=True)
-    if names:
-        return names[0].decode("utf-8", "surrogateescape")
-    return _last(scale.name) if group.name == "/" else _name_of(scale, group.parent)
+    while not group.id.links.iterate(note, info=True) and group.name != "/":
+        group = group.parent
+    return names[0].decode("utf-8", "surrogateescape") if names else _last(scale.name)
 
 
 def _numbered_dimensions(group: Any) -> dict[int, str]:
     """Return the names of netCDF4's dimensions in a group and the groups around it, by number."""
-    names = {} if group.name == "/" else _numbered_dimensions(group.parent)
-    for name, found in ((name, group.get(name)) for name in group):
-        if isinstance(found, h5py.Dataset) and found.is_scale:
-            names[found.attrs.get("_Netcdf4Dimid")] = name
+    groups, names = [group], dict[int, str]()
+    while groups[-1].name != "/":
+        groups.append(groups[-1].parent)
+    for group in reversed(groups):
+        for name, found in ((name, group.get(name)) for name in group):
+            if isinstance(found, h5py.Dataset) and found.is_scale:
+                names[found.attrs.get("_Netcdf4Dimid")] = name
     return names
 
 

@@ -134,18 +134,23 @@ def error_text(error: BaseException) -> str:
 
 
 def fill_value(dataset: Any, undefined: Any = None) -> Any:
-    """Return the value of elements that were never written; `undefined` if the file has none."""
-    try:
-        return dataset.fillvalue
-    except RuntimeError:
-        return undefined
+    """Return the value of elements that were never written; `undefined` if the file has none.
+
+    If it says never to write the fill value, HDF5 does not read it either (``H5Pset_fill_time``).
+    """
+    with suppress(RuntimeError):
+        never = hdf5_library().h5d.FILL_TIME_NEVER
+        if dataset.id.get_create_plist().get_fill_time() != never:
+            return dataset.fillvalue
+    return undefined
 
 
 def fill_bytes(dataset: Any) -> bytes:
     """Return the fill value as the bytes of one stored element; zeros if the file has none."""
-    if dataset.dtype.hasobject:  # rows of varying length have none
+    fill = None if dataset.dtype.hasobject else fill_value(dataset)  # none of varying length
+    if fill is None:
         return bytes(dataset.id.get_type().get_size())
-    return np.array(fill_value(dataset, undefined=0), dataset.dtype).tobytes()
+    return np.array(fill, dataset.dtype).tobytes()
 
 
 def open_file(path: str, version: Version | None = None) -> Any:

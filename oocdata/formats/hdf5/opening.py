@@ -204,7 +204,7 @@ class _Found:
     @property
     def _chunk_shape(self) -> tuple[int, ...]:
         """Shape of a chunk, clipped to the array; the array's shape if it has no chunks."""
-        shape, steps = self.dataset.shape, self.dataset.chunks or self.dataset.shape
+        shape, steps = self.dataset.shape, self.stored.chunks or self.dataset.shape
         return tuple(max(1, min(step, n)) for step, n in zip(steps, shape, strict=True))
 
     def _read_by(self, how: str, **changes: Any) -> Storage:
@@ -220,7 +220,7 @@ class _Found:
         else:
             target = OnDisk(*fields, self.version)
         # A file that is open for writing may change, so its chunks are not cached.
-        kind = self.stored.kind
+        kind = "chunked" if self.stored.chunks else self.stored.kind
         chunked = kind in ("chunked", "compact") and self.dataset.file.mode == "r"
         storage = self._read_by(kind, chunks=self._chunk_shape if chunked else None)
         through = ThroughLibrary(target, self._chunk_shape, storage)

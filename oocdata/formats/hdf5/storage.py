@@ -45,6 +45,8 @@ class Stored:
     kind: str  #: see `kind_of`
     filters: tuple[int, ...] = ()  #: of the dataset, or of the sources of a virtual dataset
     outside: tuple[FileVersion, ...] = ()  #: other files with bytes of the dataset
+    chunks: tuple[int, ...] | None = None
+    """Shape of the chunks that are decoded as a whole; of a virtual dataset, as its sources'."""
 
 
 _KINDS = {
@@ -75,7 +77,7 @@ def inspect_stored(dataset: Any, rules: Rules) -> Stored:
     if ranges:
         rows = islice(chain.from_iterable(ranges), _MOST_ROWS_NAMED)
         raise missing_error(what, rows, dataset, sum(map(len, ranges)))
-    return Stored(kind, filters)
+    return Stored(kind, filters, chunks=dataset.chunks)
 
 
 def unwritten_rows(dataset: Any, axis: int) -> tuple[str, list[range]]:

@@ -7,6 +7,7 @@ is not mapped (RFC: HDF5 Virtual Dataset). So each mapping is checked, down to t
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -47,7 +48,7 @@ def inspect_storage(dataset: Any, rules: Rules) -> Stored:
         raise UnknownFormatError(
             "a virtual dataset must have an axis; this is a single number. Open its source instead."
         )
-    own_path, mappings = dataset.file.filename, dataset.virtual_sources()
+    own_path, mappings = dataset.file.filename, list(_mappings(dataset))
     names = dict.fromkeys(mapping.file_name for mapping in mappings)
     elsewhere = [name for name in names if not _is_itself(own_path, name)]
     if elsewhere and not rules.external:
@@ -80,7 +81,34 @@ def inspect_storage(dataset: Any, rules: Rules) -> Stored:
     inner = [stored for _, stored in sources.values()]
     filters = dict.fromkeys(number for stored in inner for number in stored.filters)
     outside = dict.fromkeys(file for stored in inner for file in stored.outside)
-    return Stored("virtual", tuple(filters), tuple(outside))
+    return Stored("virtual", tuple(filters), tuple(outside), _chunks(inner, dataset.ndim))
+
+
+def _chunks(sources: list[Stored], ndim: int) -> tuple[int, ...] | None:
+    """Return the lengths of the longest chunks of sources, if all sources must be decoded.
+
+    Rows of one chunk are then read together, since HDF5 decodes the chunk for each that it reads
+    alone: shuffled 4 KB rows of gzip chunks of 32 rows take 1 / 7 of the processor time.
+    """
+    shapes = {stored.chunks if stored.filters else None for stored in sources}
+    ranks = {0 if shape is None else len(shape) for shape in shapes}
+    if len(ranks) != 1 or not 0 < max(ranks) <= ndim:
+        return None
+    longest = map(max, zip(*filter(None, shapes), strict=True))
+    return (*[1] * (ndim - max(ranks)), *longest)
+
+
+def _mappings(dataset: Any) -> Iterator[Any]:
+    """Yield the mappings of a virtual dataset, with the names of sources as they are in files."""
+    for mapping in dataset.virtual_sources():
+        if _is_unlimited(mapping):
+            raise UnknownFormatError(
+                "the sources of a virtual dataset must be countable; got a mapping without end "
+                f"({mapping.file_name!r}, {mapping.dset_name!r}), whose missing parts can't be "
+                "known. Open its sources instead, several as a list."
+            )
+        file, name = (each.replace("%%", "%") for each in (mapping.file_name, mapping.dset_name))
+        yield mapping._replace(file_name=file, dset_name=name)
 
 
 def _inspect_source(
@@ -102,15 +130,9 @@ def _inspect_source(
 
 def _source_path(own_path: str, mapping: Any, rules: Rules) -> str | None:
     """Return the path of a mapping's source file; None if it is missing and that is allowed."""
-    if _is_unlimited(mapping):
-        raise UnknownFormatError(
-            "the sources of a virtual dataset must be countable; got a mapping without end "
-            f"({mapping.file_name!r}, {mapping.dset_name!r}), whose missing parts can't be known. "
-            "Open its sources instead, several as a list."
-        )
     if _is_itself(own_path, mapping.file_name):
         return own_path
-    path = find_external_file(own_path, mapping.file_name.replace("%%", "%"), "HDF5_VDS_PREFIX")
+    path = find_external_file(own_path, mapping.file_name, "HDF5_VDS_PREFIX")
     if path is None and not rules.fill:
         raise MissingFileError(
             f"the source file {mapping.file_name!r} of a virtual dataset must be there; it is "
@@ -130,8 +152,8 @@ def _is_itself(path: str, name: str) -> bool:
 
 def _is_unlimited(mapping: Any) -> bool:
     """Return whether a mapping has no end, or a numbered series of sources (``%b``)."""
-    numbered = "%b" in mapping.file_name or "%b" in mapping.dset_name
-    return numbered or any(
+    names = mapping.file_name, mapping.dset_name
+    return any("%b" in name.replace("%%", "") for name in names) or any(
         h5s.UNLIMITED in (*space.get_regular_hyperslab()[2], *space.get_regular_hyperslab()[3])
         for space in (mapping.vspace, mapping.src_space)
         if _is_regular(space)
