@@ -16,7 +16,8 @@ from oocdata.errors import MissingFileError
 from oocdata.formats.paths import is_url
 from oocdata.threads import silent
 
-_NO_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+_NO_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError)
+"""Errors of a name without a file; no name has a null byte or half a character."""
 
 
 class Status(NamedTuple):
