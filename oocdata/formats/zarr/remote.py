@@ -26,7 +26,6 @@ from oocdata.formats.zarr.objects import Objects
 from oocdata.formats.zarr.rewritten import MetadataFile
 from oocdata.formats.zarr.shards import Shard, ShardReader
 from oocdata.formats.zarr.store import Store
-from oocdata.memory import scratch_share
 from oocdata.stores.address import Address, list_names
 from oocdata.stores.answers import Answer, ForbiddenError
 from oocdata.stores.files import file_of_version
@@ -34,9 +33,6 @@ from oocdata.stores.link import link
 from oocdata.stores.objects import StoredObjects
 from oocdata.stores.user_stores import check_sendable, is_user_store
 from oocdata.stores.versions import ObjectVersion, cache_folder, fetch_small, version_number
-
-_MOST_INDICES = 4096
-"""Largest number of cached shard indices, within a quarter of the memory for tables."""
 
 
 class Remote(Store):
@@ -131,11 +127,6 @@ class RemoteReader(ShardReader):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._begin()
-
-    def _most_indices(self) -> int:
-        """Return the largest number of shard indices that are cached, or read at a time."""
-        assert self._index is not None
-        return max(1, min(_MOST_INDICES, scratch_share() // 4 // self._index.nbytes))
 
     def check(self) -> None:
         """Raise if the array was rewritten; see `oocdata.formats.zarr.rewritten`.
