@@ -33,6 +33,7 @@ from oocdata.stores.link import link
 from oocdata.stores.objects import StoredObjects
 from oocdata.stores.user_stores import check_sendable, is_user_store
 from oocdata.stores.versions import ObjectVersion, cache_folder, fetch_small, version_number
+from oocdata.threads import fork_safe
 
 
 class Remote(Store):
@@ -108,7 +109,7 @@ class RemoteReader(ShardReader):
             return address / metadata.name(objects.place(number))
 
         self._address = address_of
-        self._lock = threading.Lock()
+        self._lock = fork_safe(threading.Lock())
         self._indices: dict[int, Future[Shard | None]] = {}
         self._described = MetadataFile(objects, self.file, self._content)
         self._whole = StoredObjects(
@@ -187,7 +188,7 @@ class RemoteReader(ShardReader):
         found = []
         for number, done in requests:
             try:
-                found.append(done.result())
+                found.append(link().wait(done))
             except Exception as error:
                 with self._lock:  # so that the next read requests it again
                     if self._indices.get(number) is done:

@@ -111,7 +111,7 @@ class MetadataFile:
 
     def _wait(self, comparison: Future[None]) -> None:
         try:
-            comparison.result()
+            link().wait(comparison)
         except SourceError as error:
             key = self._objects.where["key"]
             raise type(error)(error.message, path=error.path, key=key) from error
