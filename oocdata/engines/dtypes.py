@@ -14,13 +14,13 @@ from numpy.typing import DTypeLike
 
 from oocdata.errors import ArgumentError, UnsupportedDtypeError
 
-_SMALL_FLOATS = ("bfloat16", "float8_e4m3fn")
+SMALL_FLOATS = ("bfloat16", "float8_e4m3fn")
 """Without float8_e5m2, whose type string NumPy writes but can't read, in arrays and in files."""
 
 
 def is_small_float(dtype: np.dtype[Any]) -> bool:
     """Return whether a dtype is one of the small floats that TensorFlow supports."""
-    return dtype.isbuiltin == 2 and dtype.name in _SMALL_FLOATS
+    return dtype.isbuiltin == 2 and dtype.name in SMALL_FLOATS
 
 
 def named_dtype(dtype: DTypeLike) -> np.dtype[Any]:
@@ -28,7 +28,7 @@ def named_dtype(dtype: DTypeLike) -> np.dtype[Any]:
 
     Raises `ArgumentError` for anything else.
     """
-    if isinstance(dtype, str) and dtype in _SMALL_FLOATS:
+    if isinstance(dtype, str) and dtype in SMALL_FLOATS:
         import ml_dtypes
 
         dtype = getattr(ml_dtypes, dtype)

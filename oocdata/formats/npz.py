@@ -7,7 +7,7 @@ header of 30 bytes, the name and an extra field (APPNOTE 4.3.7).
 from __future__ import annotations
 
 import zipfile
-from typing import Self
+from typing import IO, Self
 
 from oocdata.engines.files import FileVersion, Version
 from oocdata.engines.source import Source, Storage
@@ -50,27 +50,23 @@ class NpzTree(Tree):
         member = self.look(name)
         if not isinstance(member, str):
             return None
+        shape, _, dtype = read_header(self._stream(member), member)
+        return Array(shape, dtype)
+
+    def _stream(self, member: str) -> IO[bytes]:
         try:
-            stream = self._archive.open(f"{member}.npy")
+            return self._archive.open(f"{member}.npy")
         except Exception as error:  # damaged, encrypted, or of an unknown method
             raise store_error_in(error) or UnknownFormatError(
                 f"a member of an .npz must be readable; {error}.", key=member
             ) from error
-        shape, _, dtype = read_header(stream, member)
-        return Array(shape, dtype)
 
     def open_array(self, name: str, axis: int | str) -> Source:
         """Open a member; see `Tree`."""
         name, file, version = str(self.look(name)), self._file, self._version
         member = self._archive.getinfo(f"{name}.npy")
-        file.seek(member.header_offset)
-        local = file.read(30)
-        if len(local) < 30 or local[:4] != b"PK\x03\x04":
-            raise UnknownFormatError("an .npz member must start with a ZIP local header.", key=name)
-        # Lengths of the name and of the extra field. NumPy pads the local extra field, so it may be
-        # longer than the one in the central directory.
-        lengths = [int.from_bytes(local[at : at + 2], "little") for at in (26, 28)]
-        start = member.header_offset + 30 + sum(lengths)
+        with self._stream(name):
+            start = file.tell()  # after the local header, which may be longer than the central one
         if member.compress_type != zipfile.ZIP_STORED:
             return _unpacked(member, version, name, axis)
         file.seek(start)

@@ -71,20 +71,16 @@ def open_source(
         urls = [user_store_url(store, name) for name in (target if several else [target])]
         target = urls if several else urls[0]
     options = Options(key, **arguments)
-    return _open_looked_up(target, options, None if cache is None else as_path("cache", cache))
-
-
-def _open_looked_up(target: Any, options: Options, cache: str | None = None) -> Source:
-    """Open a target; if URLs are among it, share what is looked up at them meanwhile."""
+    folder = None if cache is None else as_path("cache", cache)
     targets = target if isinstance(target, list | tuple) else [target]
     if any(isinstance(part, str) and is_url(part) for part in targets):
         from oocdata.stores.versions import shared_lookups  # not for `import oocdata`
 
-        with shared_lookups(cache):
+        with shared_lookups(folder):  # share what is looked up meanwhile
             return _open_any(target, options)
-    if cache is not None:
+    if folder is not None:
         raise ArgumentError(
-            f"`cache` must be given for URLs only; got {cache!r} for what is on this machine. "
+            f"`cache` must be given for URLs only; got {folder!r} for what is on this machine. "
             "To keep mapped rows: `.cache(folder)`."
         )
     return _open_any(target, options)
@@ -195,7 +191,7 @@ def _open_parts(parts: Sequence[Any], options: Options) -> Source:
             from oocdata.stores.files import StoredFile  # not for `import oocdata`
 
             StoredFile.request_at(part)  # all at once
-    opened = [_open_looked_up(part, options) for part in parts]
+    opened = [_open_any(part, options) for part in parts]
     (along,) = axis_numbers(options.axis, len(opened[0].shape), opened[0].storage())
     return join_parts(opened, along, options.pad)
 

@@ -136,6 +136,12 @@ class Link(AnswerBudget):
         self.check()
         return asyncio.run_coroutine_threadsafe(self._until_end(work), self._loop)
 
+    def wait(self, done: Future[Result]) -> Result:
+        """Wait for the result of a coroutine that `start` started, and return it."""
+        if not done.done():
+            self.check()  # in a fork it would never come
+        return done.result()
+
     async def _until_end(self, work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
         """Await a result; raise `SourceError` if it is cancelled because all is given up."""
         task = asyncio.current_task()

@@ -458,7 +458,7 @@ def test_a_member_without_its_header(tmp_path: Path):
     np.savez(tmp_path / "a.npz", u=np.arange(1000))
     with (tmp_path / "a.npz").open("r+b") as file:
         file.write(b"\0")
-    with pytest.raises(UnknownFormatError, match="must start with a ZIP local header") as raised:
+    with pytest.raises(UnknownFormatError, match="must be readable; Bad magic number") as raised:
         open_npz(str(tmp_path / "a.npz"), "u")
     assert raised.value.key == "u"
 

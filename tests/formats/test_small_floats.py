@@ -27,6 +27,15 @@ def sample(name: str) -> NDArray[Any]:
     return numbers.astype(getattr(ml_dtypes, name))
 
 
+def zarr_2(path: Path, array: NDArray[Any]) -> None:
+    specification = {
+        "driver": "zarr",
+        "kvstore": {"driver": "file", "path": f"{path}/"},
+        "metadata": {"shape": array.shape, "dtype": array.dtype.name, "chunks": [4, 3, 4]},
+    }
+    tensorstore.open(specification, create=True).result()[...] = array
+
+
 def zarr_3(path: Path, array: NDArray[Any], codecs: list[dict[str, Any]]) -> None:
     grid = {"name": "regular", "configuration": {"chunk_shape": [4, 3, 4]}}
     specification = {
@@ -53,6 +62,9 @@ def opened(kind: str, folder: Path, array: NDArray[Any]) -> ooc.View:
     if kind == "mapped":
         np.save(folder / "a.npy", array)
         return ooc.open(np.load(folder / "a.npy", mmap_mode="r").view(array.dtype))
+    if kind == "version 2":
+        zarr_2(folder / "a.zarr", array)
+        return ooc.open(folder / "a.zarr")
     endian = "big" if kind == "big-endian" else "little"
     codecs: list[dict[str, Any]] = [{"name": "bytes", "configuration": {"endian": endian}}]
     if kind == "zstd":
@@ -69,8 +81,8 @@ def same(found: Any, expected: NDArray[Any]) -> None:
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        *(("bfloat16", kind) for kind in ("npy", "memory", "zstd", "big-endian")),
-        *(("float8_e4m3fn", kind) for kind in ("raw", "mapped", "zarr", "big-endian")),
+        *(("bfloat16", kind) for kind in ("npy", "memory", "zstd", "big-endian", "version 2")),
+        *(("float8_e4m3fn", kind) for kind in ("raw", "mapped", "zarr", "big-endian", "version 2")),
     ],
 )
 def test_small_floats(

@@ -7,7 +7,7 @@ import numpy as np
 from oocdata.formats.dimensions import is_time
 from oocdata.formats.patterns import common_ending, key_label, numbered_groups
 from oocdata.formats.recognising import picture_format
-from oocdata.formats.zarr.attributes import fill_value_of
+from oocdata.formats.zarr.attributes import fill_element
 
 
 def test_a_text_that_begins_as_a_bitmap() -> None:
@@ -33,5 +33,5 @@ def test_words_for_keys() -> None:
 
 
 def test_fill_values_of_zarr_as_bytes_and_pairs() -> None:
-    assert fill_value_of("0x3fc00000", np.dtype("f4")) == 1.5
-    assert np.isnan(fill_value_of([0, "NaN"], np.dtype("c8")).imag)
+    assert fill_element("0x3fc00000", np.dtype("f4")) == 1.5
+    assert np.isnan(fill_element([0, "NaN"], np.dtype("c8")).imag)

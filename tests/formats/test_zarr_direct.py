@@ -10,6 +10,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, ClassVar
 
+import google_crc32c
 import numcodecs
 import numpy as np
 import pytest
@@ -289,12 +290,35 @@ def test_an_index_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert len(reader._shards) <= 1
 
 
+def test_the_indices_of_many_large_shards_are_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """20 indices of 256 KiB fit into a quarter of the memory for tables."""
+    count, chunks, read = 20, 1 << 14, list[str]()
+    options: dict[str, Any] = {"compressors": None, "shards": (chunks,), "chunks": (1,)}
+    zarr.create_array(tmp_path / "a", shape=(count * chunks,), dtype="u1", **options)
+    addresses = np.stack((np.arange(chunks), np.ones(chunks)), axis=1).astype("<u8").tobytes()
+    index = addresses + google_crc32c.value(addresses).to_bytes(4, "little")
+    for number in range(count):
+        shard = tmp_path / f"a/c/{number}"
+        shard.parent.mkdir(exist_ok=True)
+        shard.write_bytes(bytes([number]) * chunks + index)
+    stored = ShardReader._read_shard
+    monkeypatch.setattr(
+        ShardReader, "_read_shard", lambda self, name: (read.append(name), stored(self, name))[1]
+    )
+    view = View.of(open_source(str(tmp_path / "a")))
+    for row in (5, 7, chunks - 1):
+        assert_array_equal(view.take(np.arange(count) * chunks + row), np.arange(count))
+    assert len(read) == count
+
+
 def test_one_index_is_kept_however_large_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     array = sample_array((24, 4))
     sharded(tmp_path / "a", array)
-    monkeypatch.setattr(shards, "_INDEX_BYTES", 51)
+    monkeypatch.setattr(shards, "scratch_share", lambda: 51)
     source = open_source(str(tmp_path / "a"))
     assert source.storage().table_bytes == 4 * 8 + (16 * 3 + 4)
     assert_array_equal(View.of(source)[...], array)

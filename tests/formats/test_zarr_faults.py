@@ -608,6 +608,9 @@ def test_nothing_there(tmp_path: Path) -> None:
     zarr.create_group(tmp_path / "g")
     with pytest.raises(MissingKeyError, match="it holds none"):
         open_source(str(tmp_path / "g"))
+    for key in ("a\0b", "a\ud800"):
+        with pytest.raises(MissingKeyError, match="It holds: nothing"):
+            open_source(str(tmp_path / "g"), key)
     with pytest.raises(UnknownFormatError, match="got ftp://"):
         open_source("ftp://host/a.zarr")
 
@@ -652,6 +655,9 @@ def test_nothing_there(tmp_path: Path) -> None:
         ({"dtype": "<i4", "data_type": "int32", "fill_value": "Infinity"}, "Infinity"),
         ({"dtype": "f4", "data_type": {"name": "numpy.datetime64"}}, "scale_factor|byte order"),
         ({"dtype": "f4", "data_type": ["int32"]}, "with a name|byte order"),
+        ({"dtype": ",f4", "data_type": ["int32"]}, "is wrong: .*(syntax|with a name)"),
+        ({"dtype": "<04", "data_type": ["int32"]}, "is wrong: .*(zeros|with a name)"),
+        ({"dtype": [["a", "<f4"], ["b", "0f4"]], "data_type": 4}, "byte order|with a name"),
     ],
 )
 def test_metadata_that_is_wrong(tmp_path: Path, version: Any, change: Any, message: str) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
+from forked import in_a_fork
 from numpy.testing import assert_array_equal
 from servers.counted import Record
 from servers.http import Answer, Request
@@ -19,6 +22,7 @@ from servers.ranges import RangeServer
 
 import oocdata as ooc
 from oocdata.engines.cache import cache as chunk_cache
+from oocdata.engines.prefetch import Fetch
 from oocdata.errors import SourceError
 from oocdata.stores.link import REQUESTS, link
 
@@ -193,6 +197,33 @@ def test_metadata_are_compared_at_most_once_a_run_and_not_for_what_was_read_befo
             assert 0 < len(compared) <= len(loader.pass_from(0))
         else:
             assert not compared
+
+
+@pytest.mark.parametrize("awaited", ["metadata", "index of a shard"])
+def test_a_fork_during_a_request(
+    server: Rewriting, monkeypatch: pytest.MonkeyPatch, awaited: str
+) -> None:
+    """Its answer would never come to the child."""
+    write(server.folder / "a.zarr", "shards")
+    source: Any = ooc.open(f"{server.url}/a.zarr").source
+    reader = source.reader
+
+    async def for_ever(*arguments: Any, **options: Any) -> None:
+        await asyncio.Event().wait()
+
+    def read() -> None:
+        signal.alarm(20)
+        if awaited == "metadata":
+            source.check()
+        else:
+            list(reader._shards_of([0]))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(link(), "get", for_ever)
+        reader._indices[0] = link().start(lambda: reader._index_of(0))
+        with reader._described.prefetch([Fetch(reader._described, [])]):
+            assert "forked after one was read from" in in_a_fork(read)
+        reader._indices.pop(0).cancel()
 
 
 @pytest.mark.parametrize("kind", FORMATS)

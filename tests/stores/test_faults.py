@@ -46,7 +46,7 @@ from oocdata import memory
 from oocdata.box import Extent
 from oocdata.engines.cache import cache as chunk_cache
 from oocdata.errors import MissingFileError, OocdataError, SourceError, UnknownFormatError
-from oocdata.formats.zarr import remote
+from oocdata.formats.zarr import shards
 from oocdata.stores import address as addresses
 from oocdata.stores import blocks
 from oocdata.stores import link as links
@@ -389,7 +389,7 @@ def test_a_shard_whose_index_was_forgotten(
     proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The object is read again, in another version."""
-    monkeypatch.setattr(remote, "_MOST_INDICES", 1)
+    monkeypatch.setattr(shards, "_MOST_INDICES", 1)
     array = zarr.create_array(
         proxy.folder / "few.zarr",
         data=ROWS[:32],

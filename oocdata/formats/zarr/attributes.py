@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from oocdata.engines.dtypes import is_small_float
+from oocdata.engines.dtypes import can_hold, is_small_float
 
 
 def names_and_attributes(
@@ -57,25 +57,38 @@ def level_names(attributes: Mapping[str, Any], level: str, ndim: int) -> tuple[s
     return ()
 
 
-def fill_value_of(value: Any, dtype: np.dtype[Any]) -> Any:
-    """Return the fill value as a number; None if there is none, or elements are no numbers.
+def fill_element(fill: Any, dtype: np.dtype[Any]) -> Any:
+    """Return the element that a fill value stands for; of null, or if there is none, zero or NaT.
 
-    Raises `ValueError` or `TypeError` for what is no number.
+    That of a compound or of bytes is in base64 (Zarr storage specification 2, "Fill value
+    encoding"). Raises `ValueError` or `TypeError` for a number that is none.
     """
-    if value is None or (dtype.kind in "SUVO" and not is_small_float(dtype)):
-        return None
-    if dtype.kind == "c" and isinstance(value, list) and len(value) == 2:
+    if isinstance(fill, dict) and dtype.names:
+        fields = {name: dtype[name] for name in dtype.names}
+        return np.array(tuple(fill_element(fill[name], fields[name]) for name in fields), dtype)
+    if dtype.kind in "mM":
+        return np.array("NaT" if fill is None else fill, dtype)
+    if dtype.kind in "OU":
+        return fill if isinstance(fill, str) else ""
+    is_number = dtype.kind not in "SV" or is_small_float(dtype)
+    if fill is None or not (is_number or isinstance(fill, str)):
+        return np.zeros((), dtype)[()]
+    if not is_number:
+        stored = base64.b64decode(fill).ljust(dtype.itemsize if dtype.kind == "S" else 0, b"\0")
+        return np.frombuffer(stored, dtype, 1)[0]
+    if dtype.kind == "c" and isinstance(fill, list) and len(fill) == 2:
         part = np.dtype(f"f{dtype.itemsize // 2}")
-        return complex(*(_number(one, part) for one in value))
-    return _number(value, dtype)
+        return complex(*(_number(one, part) for one in fill))
+    number = _number(fill, dtype)
+    if dtype.kind in "biu" and not can_hold(dtype, number):
+        raise ValueError(f"fill_value must be of {dtype}; got {number!r}")
+    return number
 
 
 def _number(value: Any, dtype: np.dtype[Any]) -> Any:
     """Return a number; version 3 has the bytes of a float in hexadecimal digits as well."""
     if isinstance(value, int | float):
         return value
-    if value == "NaT" and dtype == np.int64:  # a date (Zarr 2, "Fill value encoding")
-        return np.iinfo(np.int64).min
     if dtype.kind in "biu":
         return int(value)
     if str(value).startswith("0x"):

@@ -109,7 +109,8 @@ class ChunkFiles(Strided):
         except UnfinishedError as error:
             run = int(stored[error.run])
             file = files[int(numbers[run])]
-            rows = self._objects.rows_of(self._objects.place(int(numbers[run])))["rows"]
+            place = self._objects.place(int(numbers[run]))
+            rows = self._objects.rows(self._objects.chunks(place))["rows"]
             file.opened().compare(self._storage.key, rows)
             raise UnfinishedError(int(order[run]), error.cause) from error.cause
         except OSError:
@@ -137,7 +138,7 @@ class ChunkFiles(Strided):
                 f"{objects.name(place)!r} holds {status.st_size}. It was cut short, or its writer "
                 "is not done.",
                 **objects.where,
-                **objects.rows_of(place),
+                **objects.rows(objects.chunks(place)),
             )
         file = OpenFile(FileVersion.of(path, status))
         if len(self._files) >= _MOST_FILES:

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from oocdata.box import Ints
+from oocdata.errors import UnknownFormatError
 from oocdata.formats.codecs import decompress, numcodec
 
 _Steps: TypeAlias = list[tuple[str, dict[str, Any]]]
@@ -71,8 +72,6 @@ class CodecChain:
 
     text: str
     """Description for people; empty if nothing is encoded."""
-    unknown: str
-    """Names what can't be decoded; empty if all can."""
     compressors: tuple[str, ...] = ()
     """Steps of `decompress` for a chunk (in shards, an inner one), in the order of encoding."""
     axes: tuple[int, ...] = ()
@@ -102,41 +101,36 @@ def describe_v2(compressor: Any, filters: Any) -> CodecChain:
     """Describe a v2 compressor (an object or null) and filters (a list or null)."""
     codecs = [*(filters or []), *([compressor] if compressor is not None else [])]
     steps = [(str(codec["id"]), {k: v for k, v in codec.items() if k != "id"}) for codec in codecs]
-    known, unknown = _decodable(steps, _CODECS_V2)
-    return CodecChain(_text(steps), unknown, known)
+    return CodecChain(_text(steps), _decodable(steps, _CODECS_V2))
 
 
 def describe_v3(codecs: Any, shape: tuple[int, ...]) -> CodecChain:
     """Describe the codecs of a v3 array, which work on chunks of `shape`."""
     steps = [named(codec) for codec in codecs]
-    for place, (name, options) in enumerate(steps):
-        if name == "sharding_indexed":
-            chain, around = _shards(options, shape), steps[:place] + steps[place + 1 :]
-            unknown = f"the codec {around[0][0]} around shards" if around else chain.unknown
-            return replace(chain, unknown=unknown)
-    axes = tuple(range(len(shape)))
+    names = [name for name, _ in steps]
+    if "sharding_indexed" in names:
+        place = names.index("sharding_indexed")
+        if around := names[:place] + names[place + 1 :]:
+            raise _refused(f"the codec {around[0]} around shards")
+        return _shards(steps[place][1], shape)
+    axes = in_order = tuple(range(len(shape)))
     for name, options in steps:
         if name == "transpose":
-            if sorted(options["order"]) != list(range(len(axes))):
+            if sorted(options["order"]) != list(in_order):
                 raise ValueError(
                     f"transpose must have an order of the axes; got {options['order']!r}"
                 )
             axes = tuple(axes[axis] for axis in options["order"])
-    names, is_moved = [name for name, _ in steps], axes != tuple(range(len(shape)))
     place = next((at for at, name in enumerate(names) if name in ("bytes", *_TEXTS)), len(names))
-    filters = [(name, options) for name, options in steps[:place] if name != "transpose"]
-    endian = steps[place][1].get("endian") if "bytes" in names else None
-    texts = [(name, options) for name, options in steps[place : place + 1] if name in _TEXTS]
-    known, unknown = _decodable([*filters, *texts, *steps[place + 1 :]], _CODECS_V3)
-    if filters and (is_moved or endian == "big"):
-        unknown = f"the codec {filters[0][0]} of moved axes or big-endian numbers"
-    return CodecChain(
-        _text(steps),
-        unknown or ("" if place < len(names) else "its codecs"),
-        known,
-        axes if is_moved else (),
-        endian,
-    )
+    if place == len(names):
+        raise _refused("its codecs")
+    endian = steps[place][1].get("endian")
+    filters = [step for step in steps[:place] if step[0] != "transpose"]
+    if filters and (axes != in_order or endian == "big"):
+        raise _refused(f"the codec {filters[0][0]} of moved axes or big-endian numbers")
+    texts = [step for step in steps[place : place + 1] if step[0] in _TEXTS]
+    known = _decodable([*filters, *texts, *steps[place + 1 :]], _CODECS_V3)
+    return CodecChain(_text(steps), known, axes if axes != in_order else (), endian)
 
 
 def _shards(options: dict[str, Any], shard: tuple[int, ...]) -> CodecChain:
@@ -151,18 +145,18 @@ def _shards(options: dict[str, Any], shard: tuple[int, ...]) -> CodecChain:
         raise ValueError(f"index_location must be 'start' or 'end'; got {place!r}")
     inner = describe_v3(options["codecs"], chunk)
     index_steps = [named(codec) for codec in options["index_codecs"]]
-    index_names, unknown = [name for name, _ in index_steps], inner.unknown
+    index_names = [name for name, _ in index_steps]
     if inner.chunk_shape or index_names not in (["bytes"], ["bytes", "crc32c"]):
-        unknown = "shards in shards" if inner.chunk_shape else "an encoded index of shards"
+        raise _refused("shards in shards" if inner.chunk_shape else "an encoded index of shards")
     grid = tuple(length // n for length, n in zip(shard, chunk, strict=True))
     big = index_steps[0][1].get("endian", "little") == "big"
     nbytes = 16 * prod(grid) + 4 * (len(index_names) - 1)
     index = ShardIndex(grid, place == "end", ">u8" if big else "<u8", nbytes)
-    return replace(inner, unknown=unknown, chunk_shape=chunk, shard_index=index)
+    return replace(inner, chunk_shape=chunk, shard_index=index)
 
 
-def _decodable(steps: _Steps, known: dict[str, str]) -> tuple[tuple[str, ...], str]:
-    """Return codecs as steps of `decompress`; and the first unknown codec, or an empty text.
+def _decodable(steps: _Steps, known: dict[str, str]) -> tuple[str, ...]:
+    """Return codecs as steps of `decompress`; raise for an unknown one.
 
     In version 3, the codecs of numcodecs have names that begin so.
     """
@@ -172,14 +166,21 @@ def _decodable(steps: _Steps, known: dict[str, str]) -> tuple[tuple[str, ...], s
             found.append(known[name])
             continue
         short = name.removeprefix("numcodecs.")
-        if known is _CODECS_V3 and short == name and name not in _TEXTS:
-            return (), f"the codec {name}"
         found.append(json.dumps({"id": short, **options}))
         try:
+            if known is _CODECS_V3 and short == name and name not in _TEXTS:
+                raise ValueError("it is no codec of numcodecs")
             numcodec(found[-1])
-        except (ValueError, TypeError):
-            return (), f"the codec {name}"
-    return tuple(found), ""
+        except (ValueError, TypeError) as error:
+            raise _refused(f"the codec {name}") from error
+    return tuple(found)
+
+
+def _refused(what: str) -> UnknownFormatError:
+    return UnknownFormatError(
+        "the chunks must be encoded by codecs of Zarr or numcodecs that can be undone one chunk at "
+        f"a time; got {what}. Write the array again with others."
+    )
 
 
 def _text(steps: _Steps) -> str:

@@ -42,7 +42,7 @@ class ZarrTree(Tree):
     def __init__(self, path: str, missing: Missing | None = None) -> None:
         self.store, self._missing = store_of(path), missing
         super().__init__(self.store.path, missing=missing)
-        self._last: tuple[str, _Node | None] | None = None
+        self._last: tuple[str, _Node | Group | None] | None = None
 
     def names(self) -> list[str]:
         """Return the keys of the arrays, e.g. ``["a", "b/c"]``; ``[""]`` if there is only one.
@@ -76,18 +76,9 @@ class ZarrTree(Tree):
         return self._found(key)
 
     def _found(self, key: str) -> _Node | Group | None:
-        """Return an array, or a group with its attributes; None if there is neither."""
         if self._last is None or self._last[0] != key:  # opening an array asks three times
             self._last = key, self._node(key)
-        node = self._last[1]
-        if node is None or node.is_array:
-            return node
-        attributes = node.metadata.get("attributes")
-        if node.version == 2:
-            text = self.store.read(join(key, ".zattrs"))
-            with error_location(self.path, key or None):
-                attributes = load_json(text) if text else {}
-        return Group(attributes if isinstance(attributes, dict) else {})
+        return self._last[1]
 
     def array(self, name: str) -> Array | None:
         """Return the metadata of an array; see `Tree`."""
@@ -137,7 +128,7 @@ class ZarrTree(Tree):
         self.store.prefetch([join(name, file) for name in names for file in _METADATA_FILES])
         for below in names:
             node = self._node(below)
-            if node is not None and node.is_array:
+            if isinstance(node, _Node):
                 yield below
             elif node is not None:
                 yield from self._walk(below, seen)
@@ -163,27 +154,34 @@ class ZarrTree(Tree):
             elif isinstance(node, dict) and node.get("node_type") == "array":
                 yield name
 
-    def _node(self, key: str) -> _Node | None:
-        """Return the array or group at a key; None if there is none."""
+    def _node(self, key: str) -> _Node | Group | None:
+        """Return the array, or the group with its attributes, at a key; None if there is none."""
         self.store.prefetch([join(key, name) for name in _METADATA_FILES])
         with error_location(self.path, key or None):
-            text = self.store.read(join(key, "zarr.json"))
-            if text is not None:
-                node = load_json(text)
+            node = self._json(key, "zarr.json")
+            if node is None:
+                array = self._json(key, ".zarray")
+                if array is not None:
+                    return _Node(2, array)
+                files = [self.store.read(join(key, name)) for name in (".zgroup", ".zmetadata")]
+                if files == [None, None]:
+                    return None
+                node = {"attributes": self._json(key, ".zattrs")}
+            else:
                 version, kind = node.get("zarr_format"), node.get("node_type")
                 if version != 3 or kind not in ("array", "group"):
                     raise unreadable(
                         "must have zarr_format 3 and node_type array or group; got "
                         f"{version!r} and {kind!r}"
                     )
-                return _Node(kind == "array", 3, node)
-            text = self.store.read(join(key, ".zarray"))
-            if text is not None:
-                return _Node(True, 2, load_json(text))
-        group = any(
-            self.store.read(join(key, name)) is not None for name in (".zgroup", ".zmetadata")
-        )
-        return _Node(False, 2, {}) if group else None
+                if kind == "array":
+                    return _Node(3, node)
+        attributes = node.get("attributes")
+        return Group(attributes if isinstance(attributes, dict) else {})
+
+    def _json(self, key: str, name: str) -> dict[str, Any] | None:
+        text = self.store.read(join(key, name))
+        return None if text is None else load_json(text)
 
 
 _METADATA_FILES = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
@@ -197,9 +195,8 @@ def metadata_names(key: str) -> list[str]:
 
 
 class _Node(NamedTuple):
-    """An array or a group, with its metadata file; of a group of version 2, an empty one."""
+    """An array, with its metadata file."""
 
-    is_array: bool
     version: int
     metadata: dict[str, Any]
 

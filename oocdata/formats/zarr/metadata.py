@@ -6,30 +6,36 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from oocdata.engines.dtypes import can_hold, check_stored, is_small_float, named_dtype, unit_of
+from oocdata.engines.dtypes import (
+    SMALL_FLOATS,
+    check_stored,
+    is_small_float,
+    named_dtype,
+    unit_of,
+)
 from oocdata.engines.source import Annotations
 from oocdata.errors import SourceError, UnknownFormatError, UnsupportedDtypeError
 from oocdata.formats.codecs import chunk_grid
-from oocdata.formats.npy import as_fields
-from oocdata.formats.zarr.attributes import fill_value_of, names_and_attributes
+from oocdata.formats.zarr.attributes import fill_element, names_and_attributes
 from oocdata.formats.zarr.codecs import CodecChain, describe_v2, describe_v3, named
 
 _DTYPES_V3 = {
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("float16", "float32", "float64", "complex64", "complex128"),
-    *("bfloat16", "float8_e4m3fn"),
+    *SMALL_FLOATS,
 }
 _TEXT = np.dtype(object)
 """dtype of text of varying length: Python's str."""
+_WRONG = LookupError, TypeError, ValueError, AttributeError, ArithmeticError, SyntaxError
+"""Errors of metadata of other types or values, and of NumPy, which parses dtypes as Python."""
 _FIELDS_V3 = {
     *("zarr_format", "node_type", "shape", "data_type", "chunk_grid", "chunk_key_encoding"),
     *("fill_value", "codecs", "attributes", "storage_transformers", "dimension_names"),
@@ -55,26 +61,17 @@ class ArrayMetadata:
     unit: str
     """As `oocdata.engines.source.Storage.unit`."""
     stored_dtype: np.dtype[Any]
-    """dtype of stored elements. For small floats, whose dtype has no byte order, an integer
-    dtype."""
+    """dtype of stored elements. For big-endian small floats, whose dtype has no byte order, an
+    integer dtype."""
     dimensions: tuple[str, ...]
     """Names of the axes, "" for one without a name; empty if no axis has one."""
+    absent: Any = field(compare=False)
+    """The element of absent chunks; see `attributes.fill_element`."""
     annotations: Annotations = field(compare=False, repr=False)
 
     def annotate(self) -> Annotations:
         """Return attributes and fill value."""
         return self.annotations
-
-    @property
-    def absent(self) -> Any:
-        """The element of absent chunks: the fill value, or for null zero or NaT.
-
-        That of a compound or of bytes is in base64 (Zarr storage specification 2, "Fill value
-        encoding").
-        """
-        number = self.annotations.fill_value
-        fill = json.loads(self.fill_value)
-        return _element(fill, self.stored_dtype) if number is None else number
 
     @property
     def sharded(self) -> bool:
@@ -115,7 +112,7 @@ def load_json(text: bytes) -> dict[str, Any]:
     """Parse the JSON object of a metadata file, or raise `UnknownFormatError`."""
     try:
         node = json.loads(text)
-    except ValueError as error:  # JSON and UTF-8 errors are both ValueError
+    except (ValueError, RecursionError) as error:  # JSON and UTF-8 errors are both ValueError
         raise unreadable(f"must be JSON; {error}") from error
     if not isinstance(node, dict):
         raise unreadable(f"must be a JSON object; got {type(node).__name__}")
@@ -138,49 +135,51 @@ def parse_array(
     try:
         if node["zarr_format"] != version:
             raise ValueError(f"zarr_format must be {version}; got {node['zarr_format']!r}")
-        shape = _lengths("shape", node["shape"], 0)
-        fields = (_version_3 if version == 3 else _version_2)(node, len(shape))
-        fill = node["fill_value"]
-        if fill is None and fields["unit"]:
-            fill = "NaT"  # zero would be a date
-        fill_value = fill_value_of(fill, fields["dtype"])
-        whole = fields["dtype"].kind in "biu" and fill_value is not None
-        if whole and not can_hold(fields["dtype"], fill_value):
-            raise ValueError(f"fill_value must be of {fields['dtype']}; got {fill_value!r}")
+        shape, fill = _lengths("shape", node["shape"], 0), node["fill_value"]
+        parse = _version_3 if version == 3 else _version_2
+        dtype, chunks, prefix, separator, codecs = parse(node, len(shape))
+        unit, stored = unit_of(dtype), dtype if dtype == _TEXT else check_stored(dtype)
+        delivered = stored.newbyteorder("=")
         if version == 3:
-            _check_fill_type(node["fill_value"], fields["dtype"])
-        if fill_value is None:
-            _element(fill, fields["stored_dtype"])  # raises here, not at the first absent chunk
-        missing = None if fields["unit"] else fill_value  # of dates it is NaT, as it is in memory
-        names, others = names_and_attributes(
-            version, annotated, missing, len(shape), fields["dtype"]
-        )
+            _check_fill_type(fill, delivered)
+            stored = _stored_v3(codecs.endian, stored)
+        absent = fill_element(fill, stored if dtype.names else dtype.newbyteorder("="))
+        if unit:
+            absent = int(absent.view(np.int64))
+        is_number = delivered.kind in "biufc" or is_small_float(delivered)
+        number = absent if is_number and (unit or fill is not None) else None
+        missing = None if unit else number  # of dates it is NaT, as it is in memory
+        names, others = names_and_attributes(version, annotated, missing, len(shape), delivered)
     except SourceError:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+    except _WRONG as error:
         reason = f"lacks {error}" if isinstance(error, KeyError) else f"is wrong: {error}"
         raise unreadable(reason) from error
-    if fields["codecs"].unknown:
-        raise UnknownFormatError(
-            "the chunks must be encoded by codecs of Zarr or numcodecs that can be undone one "
-            f"chunk at a time; got {fields['codecs'].unknown}. Write the array again with others."
-        )
     return ArrayMetadata(
         version=version,
         shape=shape,
-        fill_value=json.dumps(node["fill_value"]),
+        dtype=delivered,
+        object_shape=chunks,
+        prefix=prefix,
+        separator=separator,
+        fill_value=json.dumps(fill),
+        codecs=codecs,
+        unit=unit,
+        stored_dtype=stored,
         dimensions=names,
-        annotations=Annotations(others, fill_value),
-        **fields,
+        absent=absent,
+        annotations=Annotations(others, number),
     )
 
 
-def _version_2(node: dict[str, Any], ndim: int) -> dict[str, Any]:
+_Parsed: TypeAlias = tuple[np.dtype[Any], tuple[int, ...], str, str, CodecChain]
+"""dtype, shape of an object, prefix and separator of its name, and codecs."""
+
+
+def _version_2(node: dict[str, Any], ndim: int) -> _Parsed:
     chunks = _lengths("chunks", node["chunks"], 1, ndim)
     filters = node.get("filters") or []
     text = node["dtype"] == "|O" and [codec["id"] for codec in filters] == ["vlen-utf8"]
-    dtype = _TEXT if text else _dtype_v2(node["dtype"])
-    stored = dtype if text else check_stored(dtype)
     separator = node.get("dimension_separator", ".")
     if separator not in (".", "/") or node["order"] not in ("C", "F"):
         raise ValueError(
@@ -190,24 +189,14 @@ def _version_2(node: dict[str, Any], ndim: int) -> dict[str, Any]:
     chain = describe_v2(node["compressor"], filters)
     if node["order"] == "F" and ndim > 1:
         chain = replace(chain, axes=tuple(reversed(range(ndim))))
-    return {
-        "dtype": stored.newbyteorder("="),
-        "unit": unit_of(dtype),
-        "object_shape": chunks,
-        "prefix": "",
-        "separator": separator,
-        "codecs": chain,
-        "stored_dtype": stored,
-    }
+    return _TEXT if text else _dtype_v2(node["dtype"]), chunks, "", separator, chain
 
 
-def _version_3(node: dict[str, Any], ndim: int) -> dict[str, Any]:
+def _version_3(node: dict[str, Any], ndim: int) -> _Parsed:
     for name, value in node.items():
         optional = isinstance(value, dict) and value.get("must_understand") is False
         if name not in _FIELDS_V3 and not optional:
             raise ValueError(f"the field {name!r} is not one of version 3 and must be understood")
-    dtype = _dtype_v3(node["data_type"])
-    stored = dtype if dtype == _TEXT else check_stored(dtype)
     grid, grid_options = named(node["chunk_grid"])
     if grid != "regular":
         raise UnknownFormatError(
@@ -223,16 +212,8 @@ def _version_3(node: dict[str, Any], ndim: int) -> dict[str, Any]:
     if node.get("storage_transformers"):
         raise ValueError("storage_transformers must be empty")
     chunks = _lengths("chunk_shape", grid_options["chunk_shape"], 1, ndim)
-    chain = describe_v3(node["codecs"], chunks)
-    return {
-        "dtype": stored,
-        "unit": unit_of(dtype),
-        "object_shape": chunks,
-        "prefix": "c" if encoding == "default" else "",
-        "separator": separator,
-        "codecs": chain,
-        "stored_dtype": _stored_v3(chain.endian, stored),
-    }
+    prefix, chain = "c" if encoding == "default" else "", describe_v3(node["codecs"], chunks)
+    return _dtype_v3(node["data_type"]), chunks, prefix, separator, chain
 
 
 def _dtype_v3(value: Any) -> np.dtype[Any]:
@@ -288,23 +269,6 @@ def _check_fill_type(fill: Any, dtype: np.dtype[Any]) -> None:
         raise ValueError(f"fill_value must be one of {dtype}; got {json.dumps(fill)}")
 
 
-def _element(fill: Any, dtype: np.dtype[Any]) -> Any:
-    if isinstance(fill, dict) and dtype.names:
-        fields = {name: dtype[name] for name in dtype.names}
-        return np.array(tuple(_element(fill[name], each) for name, each in fields.items()), dtype)
-    if dtype.kind in "mM":
-        return np.array(fill, dtype)
-    if dtype.kind in "SV" and isinstance(fill, str) and not is_small_float(dtype):
-        stored = base64.b64decode(fill)
-        if dtype.kind == "S":
-            stored = stored.ljust(dtype.itemsize, b"\0")
-        return np.frombuffer(stored, dtype, 1)[0]
-    if dtype.kind in "OU":
-        return fill if isinstance(fill, str) else ""
-    number = fill_value_of(fill, dtype)
-    return np.zeros((), dtype)[()] if number is None else number
-
-
 def _lengths(name: str, value: Any, at_least: int, ndim: int | None = None) -> tuple[int, ...]:
     whole = isinstance(value, list) and all(
         type(n) is int and at_least <= n < 1 << 63 for n in value
@@ -319,8 +283,10 @@ def _lengths(name: str, value: Any, at_least: int, ndim: int | None = None) -> t
 
 def _dtype_v2(value: Any) -> np.dtype[Any]:
     if isinstance(value, list):
-        fields: np.dtype[Any] = np.dtype(as_fields(value))
-        return fields
+        fields = [(name, _dtype_v2(kind), *map(tuple, shape)) for name, kind, *shape in value]
+        return np.dtype(fields)
+    if value in SMALL_FLOATS:  # as TensorStore writes it
+        return named_dtype(value)
     dtype = np.dtype(str(value))
     if str(value)[0] not in "<>|" or (dtype.str[0] != "|" and str(value)[0] == "|"):
         raise ValueError(f"dtype must say its byte order; got {value!r}")

@@ -15,7 +15,6 @@ from itertools import chain, islice
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from oocdata.box import Ints
 from oocdata.engines.gather.grid import c_strides
@@ -75,11 +74,11 @@ class Objects:
         for number, place in enumerate(np.ndindex(*self.grid)):
             found = self.store.status(self.name(place))
             if self.versions is not None:
-                self.versions[number] = ABSENT if found is None else found.version
+                self.versions[number] = ABSENT if found is None else found[1]
             if found is None:
                 absent.append(place)
             else:
-                stored_bytes += found.nbytes
+                stored_bytes += found[0]
         if refuse and absent:
             places, first = np.concatenate(list(map(self.chunks, absent))), self.name(absent[0])
             raise self.missing_error(f"{len(absent)} are not, the first object {first!r}", places)
@@ -133,7 +132,7 @@ class Objects:
             f"the stored object {self.name(place)!r} must be as it was when the array was "
             f"opened; it {how}. Open the array again.",
             **self.where,
-            **self.rows_of(place),
+            **self.rows(self.chunks(place)),
         )
 
     def chunks(self, place: Sequence[int]) -> Ints:
@@ -143,28 +142,20 @@ class Objects:
         found = np.argwhere(np.ones(per, np.bool_)) + np.multiply(place, per)
         return found[(found * metadata.chunk_shape < metadata.shape).all(axis=1)]
 
-    def absent(self, places: Ints) -> NDArray[np.bool_]:
-        """Return a mask of the chunks that are not stored."""
-        per = self.metadata.chunks_per_object
-        found = np.zeros(len(places), bool)
-        objects, which = np.unique(places // per, axis=0, return_inverse=True)
-        for number, place in enumerate(objects.tolist()):
-            here = np.flatnonzero(which.reshape(-1) == number)
-            found[here] = self._absent_in(place)[*(places[here] % per).T]
-        return found
-
-    def _absent_in(self, place: Sequence[int]) -> NDArray[np.bool_]:
-        metadata, name = self.metadata, self.name(place)
-        per, index = metadata.chunks_per_object, metadata.codecs.shard_index
+    def absent_chunks(self, place: Sequence[int]) -> Ints:
+        """Return the grid positions of the chunks of an object that are not stored."""
+        index, name = self.metadata.codecs.shard_index, self.name(place)
         if index is None:
-            return np.full(per, self.store.status(name) is None)
-        stored = self.store.read(name, *index.part)
-        try:
-            offsets = index.addresses(stored or b"", sys.maxsize)[..., 0]
-        except ValueError:  # a damaged index is reported when its chunks are read
-            return np.full(per, stored is None)
-        found: NDArray[np.bool_] = offsets < 0
-        return found
+            is_stored: Any = self.store.status(name) is not None
+        else:
+            stored = self.store.read(name, *index.part)
+            try:
+                is_stored = index.addresses(stored or b"", sys.maxsize)[..., 0] >= 0
+            except ValueError:  # a damaged index is reported when its chunks are read
+                is_stored = stored is not None
+        chunks, per = self.chunks(place), self.metadata.chunks_per_object
+        absent: Ints = chunks[~np.broadcast_to(is_stored, per)[*(chunks % per).T]]
+        return absent
 
     def missing_error(self, problem: str, places: Ints) -> SourceError:
         """Return the error for chunks that are not stored."""
@@ -179,11 +170,14 @@ class Objects:
 
     def rows(self, places: Ints) -> dict[str, Any]:
         """Return the first rows of chunks and their number, as arguments of `SourceError`."""
-        return self._rows(places, self.metadata.chunk_shape)
-
-    def rows_of(self, place: Sequence[int]) -> dict[str, Any]:
-        """Return the rows of an object, as `rows` does."""
-        return self._rows([place], self.metadata.object_shape)
+        metadata, axis = self.metadata, self.axis
+        if not metadata.shape:
+            return {}
+        length, step = metadata.shape[axis], metadata.chunk_shape[axis]
+        starts: list[int] = (np.unique(places[:, axis]) * step).tolist()
+        runs = [range(start, min(start + step, length)) for start in starts]
+        first = islice(chain.from_iterable(runs), _REPORTED_ROWS)
+        return {"rows": list(first), "count": sum(map(len, runs))}
 
     def place(self, number: int) -> tuple[int, ...]:
         """Return the grid position of an object."""
@@ -195,13 +189,4 @@ class Objects:
 
     def _version(self, number: int) -> int:
         found = self.store.status(self.name(self.place(number)))
-        return ABSENT if found is None else found.version
-
-    def _rows(self, places: Ints | Sequence[Sequence[int]], steps: Sequence[int]) -> dict[str, Any]:
-        if not steps:  # a single number
-            return {}
-        length, step = self.metadata.shape[self.axis], steps[self.axis]
-        starts: list[int] = (np.unique(np.asarray(places)[:, self.axis]) * step).tolist()
-        runs = [range(start, min(start + step, length)) for start in starts]
-        first = islice(chain.from_iterable(runs), _REPORTED_ROWS)
-        return {"rows": list(first), "count": sum(map(len, runs))}
+        return ABSENT if found is None else found[1]

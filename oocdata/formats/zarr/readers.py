@@ -119,7 +119,7 @@ class ZarrReader(Keyed, WithStorage):
         def stored(at: int) -> Any:
             found = objects.store.fetch(objects.name(each[at]))
             if found is not None:
-                objects.expect(numbers[at], found[1].version)
+                objects.expect(numbers[at], found[1])
             return found and found[0]
 
         self._write(places, outs, stored)

@@ -26,7 +26,6 @@ from oocdata.formats.zarr.objects import Objects
 from oocdata.formats.zarr.rewritten import MetadataFile
 from oocdata.formats.zarr.shards import Shard, ShardReader
 from oocdata.formats.zarr.store import Store
-from oocdata.memory import scratch_share
 from oocdata.stores.address import Address, list_names
 from oocdata.stores.answers import Answer, ForbiddenError
 from oocdata.stores.files import file_of_version
@@ -34,9 +33,7 @@ from oocdata.stores.link import link
 from oocdata.stores.objects import StoredObjects
 from oocdata.stores.user_stores import check_sendable, is_user_store
 from oocdata.stores.versions import ObjectVersion, cache_folder, fetch_small, version_number
-
-_MOST_INDICES = 4096
-"""Largest number of cached shard indices, within a quarter of the memory for tables."""
+from oocdata.threads import fork_safe
 
 
 class Remote(Store):
@@ -112,7 +109,7 @@ class RemoteReader(ShardReader):
             return address / metadata.name(objects.place(number))
 
         self._address = address_of
-        self._lock = threading.Lock()
+        self._lock = fork_safe(threading.Lock())
         self._indices: dict[int, Future[Shard | None]] = {}
         self._described = MetadataFile(objects, self.file, self._content)
         self._whole = StoredObjects(
@@ -131,11 +128,6 @@ class RemoteReader(ShardReader):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._begin()
-
-    def _most_indices(self) -> int:
-        """Return the largest number of shard indices that are cached, or read at a time."""
-        assert self._index is not None
-        return max(1, min(_MOST_INDICES, scratch_share() // 4 // self._index.nbytes))
 
     def check(self) -> None:
         """Raise if the array was rewritten; see `oocdata.formats.zarr.rewritten`.
@@ -196,7 +188,7 @@ class RemoteReader(ShardReader):
         found = []
         for number, done in requests:
             try:
-                found.append(done.result())
+                found.append(link().wait(done))
             except Exception as error:
                 with self._lock:  # so that the next read requests it again
                     if self._indices.get(number) is done:

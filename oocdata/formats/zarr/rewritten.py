@@ -9,10 +9,9 @@ replaces its metadata.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 
 from oocdata.engines.prefetch import Cost, Fetch, Link
@@ -24,15 +23,6 @@ from oocdata.stores.link import link
 from oocdata.stores.versions import ObjectVersion
 
 
-@dataclass(slots=True, eq=False)
-class _Comparison:
-    """A comparison that begins when objects have come."""
-
-    coming: set[int]
-    result: Future[None] = field(init=False)
-    may_begin: asyncio.Event = field(default_factory=asyncio.Event)
-
-
 class MetadataFile:
     """The metadata file of an array, which must keep its version and content; a `RemoteFile`."""
 
@@ -41,30 +31,24 @@ class MetadataFile:
         self._address = Address.of(version.path)
         #: Objects that were read for the first time, since when no comparison has begun.
         self._unconfirmed: set[int] = set()
-        self._comparisons: list[_Comparison] = []
-        self._waiting: list[_Comparison] = []  # changed in the loop alone
+        #: Comparisons, each with the objects that must have come before it begins.
+        self._comparisons: list[tuple[Sequence[int], Future[None]]] = []
+        self._waiting: list[asyncio.Event] = []  # changed in the loop alone
 
     def expect(self, number: int, version: int) -> None:
         """Compare or record the version of an object that has come; called in the link's loop."""
-        is_first = self._is_new(number)
-        self._objects.expect(number, version)
-        if is_first:
+        if self._is_new(number):
             self._unconfirmed.add(number)
-            for one in self._waiting:
-                self._begin(one, {number})
+        self._objects.expect(number, version)
+        for arrival in self._waiting:
+            arrival.set()
 
     def _is_new(self, number: int) -> bool:
         return not self._objects.known(number)
 
-    @staticmethod
-    def _begin(comparison: _Comparison, came: set[int]) -> None:
-        comparison.coming -= came
-        if not comparison.coming:
-            comparison.may_begin.set()
-
     def fetches(self, numbers: Sequence[int]) -> list[Fetch]:
         """Describe the comparison for objects that will be read, if it is necessary."""
-        new = {one for one in numbers if self._is_new(one) or one in self._unconfirmed}
+        new = [one for one in numbers if self._is_new(one) or one in self._unconfirmed]
         return [Fetch(self, new)] if new else []
 
     def cost(self, wanted: Sequence[Fetch], *, cold: bool) -> Cost:
@@ -79,26 +63,27 @@ class MetadataFile:
         changes while it comes is noticed with the second.
         """
         at_once = link().is_cold() or self._objects.versions is None
-        numbers = set[int]() if at_once else set[int]().union(*(one.ranges for one in wanted))
-        comparison = _Comparison(numbers)
+        numbers = [] if at_once else [number for one in wanted for number in one.ranges]
         # Outside the budget for answers: while one waits there, an answer larger than the budget,
         # which must be alone in it, would wait for ever.
-        comparison.result = link().start(partial(self._compare, comparison))
+        comparison = numbers, link().start(partial(self._compare, numbers))
         self._comparisons.append(comparison)
         try:
             yield link()
         finally:
             self._comparisons.remove(comparison)
-            comparison.result.cancel()
+            comparison[1].cancel()
 
-    async def _compare(self, comparison: _Comparison | None = None) -> None:
-        if comparison is not None:
-            self._begin(comparison, {one for one in comparison.coming if not self._is_new(one)})
-            self._waiting.append(comparison)
-            try:
-                await comparison.may_begin.wait()
-            finally:
-                self._waiting.remove(comparison)
+    async def _compare(self, numbers: Iterable[int] = ()) -> None:
+        arrival = asyncio.Event()
+        self._waiting.append(arrival)
+        try:
+            for number in numbers:
+                while self._is_new(number):
+                    arrival.clear()
+                    await arrival.wait()
+        finally:
+            self._waiting.remove(arrival)
         confirmed = set(self._unconfirmed)
         answer = await link().get(self._address, is_first=True)
         assert answer is not None
@@ -111,10 +96,10 @@ class MetadataFile:
         """Raise `SourceError` if the array was rewritten before the objects read so far came."""
         comparisons = list(self._comparisons)
         is_requested = bool(comparisons)
-        for one in comparisons:
-            if not any(map(self._is_new, list(one.coming))):  # else it is of a later run
+        for numbers, result in comparisons:
+            if not any(map(self._is_new, numbers)):  # else it is of a later run
                 try:
-                    self._wait(one.result)
+                    self._wait(result)
                 except CancelledError:  # another thread was done with it
                     is_requested = False
         if self._unconfirmed and not is_requested:
@@ -126,7 +111,7 @@ class MetadataFile:
 
     def _wait(self, comparison: Future[None]) -> None:
         try:
-            comparison.result()
+            link().wait(comparison)
         except SourceError as error:
             key = self._objects.where["key"]
             raise type(error)(error.message, path=error.path, key=key) from error

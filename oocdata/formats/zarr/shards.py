@@ -14,9 +14,10 @@ from oocdata.engines.runs import announce
 from oocdata.formats.patterns import Missing
 from oocdata.formats.zarr.objects import Objects
 from oocdata.formats.zarr.readers import FAILURES, ZarrReader
+from oocdata.memory import scratch_share
 
-_INDEX_BYTES = 4 << 20
-"""Bytes of cached shard indices, for an array."""
+_MOST_INDICES = 4096
+"""Largest number of cached shard indices, within a quarter of the memory for tables."""
 
 Shard: TypeAlias = tuple[Any, Ints]
 """A shard's file, as of `Store.locate`, and offset and length of each chunk in it."""
@@ -32,7 +33,8 @@ class ShardReader(ZarrReader):
         self._index = objects.metadata.codecs.shard_index
         self._shards: dict[int, Shard | None] = {}
         if self._index is not None:
-            self._most = self._most_indices()
+            # An index may be cached if the version of its shard is compared.
+            self._most = 0 if objects.versions is None else self._most_indices()
             tables = self._storage.table_bytes + min(objects.count, self._most) * self._index.nbytes
             self._storage = replace(self._storage, table_bytes=tables)
 
@@ -40,12 +42,9 @@ class ShardReader(ZarrReader):
         return {**self.__dict__, "_shards": {}}
 
     def _most_indices(self) -> int:
-        """Return the largest number of shard indices that are cached."""
+        """Return the largest number of shard indices that are cached, or requested at a time."""
         assert self._index is not None
-        # An index may be cached if the version of its shard is compared.
-        is_compared = self.objects.versions is not None or not self.objects.store.versioned
-        may_cache = self.file is not None and is_compared
-        return max(1, _INDEX_BYTES // self._index.nbytes) if may_cache else 0
+        return max(1, min(_MOST_INDICES, scratch_share() // 4 // self._index.nbytes))
 
     def read_chunks(self, places: Ints, outs: Sequence[NDArray[Any]]) -> None:
         """Decode chunks; see `oocdata.engines.chunked.ChunkReader`."""

@@ -9,21 +9,15 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 from oocdata.engines.files import FileVersion, OpenFile, Version, read_whole, version_number
 from oocdata.errors import MissingFileError
 from oocdata.formats.paths import is_url
 from oocdata.threads import silent
 
-_NO_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
-
-
-class Status(NamedTuple):
-    """Size and version of a stored object; `version`, never 0, changes with the content."""
-
-    nbytes: int
-    version: int
+_NO_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError)
+"""Errors of a name without a file; no name has a null byte or half a character."""
 
 
 class Store:
@@ -46,10 +40,10 @@ class Store:
         """Return ``[start:stop]`` of an object's bytes; None if there is no object."""
         raise NotImplementedError
 
-    def fetch(self, name: str) -> tuple[Any, Status] | None:
-        """Return the bytes of an object and its status."""
+    def fetch(self, name: str) -> tuple[Any, int] | None:
+        """Return the bytes of an object and its version; see `status`."""
         whole = self.read(name)
-        return None if whole is None else (whole, Status(len(whole), 1))
+        return None if whole is None else (whole, 1)
 
     def locate(self, name: str) -> tuple[Any, int] | None:
         """Return the `File` of an object, and its length; None if it is absent."""
@@ -62,10 +56,13 @@ class Store:
         """Return the names of the folders in a folder; None if they can't be listed."""
         return None
 
-    def status(self, name: str) -> Status | None:
-        """Return the status of an object; None if there is none."""
+    def status(self, name: str) -> tuple[int, int] | None:
+        """Return the size of an object, and a number that changes with its content, never 0.
+
+        None if there is no object.
+        """
         whole = self.read(name)
-        return None if whole is None else Status(len(whole), 1)
+        return None if whole is None else (len(whole), 1)
 
     def file(self, name: str) -> Version | None:
         """Return the version of the file that holds an object; None if there is no file."""
@@ -90,11 +87,10 @@ class Folder(Store):
             return file.read(None if stop is None else stop - start)
         return None
 
-    def fetch(self, name: str) -> tuple[Any, Status] | None:
-        """Return the bytes of a file and its status."""
+    def fetch(self, name: str) -> tuple[Any, int] | None:
+        """Return the bytes of a file and its version."""
         with suppress(MissingFileError):
-            data, version = read_whole(f"{self.path}/{name}")
-            return data, Status(len(data), version)
+            return read_whole(f"{self.path}/{name}")
         return None
 
     def locate(self, name: str) -> tuple[OpenFile, int] | None:
@@ -104,11 +100,11 @@ class Folder(Store):
             return OpenFile(version), version.nbytes
         return None
 
-    def status(self, name: str) -> Status | None:
+    def status(self, name: str) -> tuple[int, int] | None:
         """Return size and version of an object's file."""
         with suppress(FileNotFoundError, NotADirectoryError):
             found = os.stat(f"{self.path}/{name}")
-            return Status(found.st_size, version_number(found))
+            return found.st_size, version_number(found)
         return None
 
     def file(self, name: str) -> FileVersion | None:

@@ -166,9 +166,8 @@ def _absent(objects: Objects) -> list[Finding]:
     count, example = 0, ""
     missing = np.zeros(metadata.grid[axis] * metadata.chunks_per_object[axis], np.bool_)
     for position in np.ndindex(*metadata.grid):
-        chunks = objects.chunks(position)
         try:
-            chunks = chunks[objects.absent(chunks)]
+            chunks = objects.absent_chunks(position)
         except SourceError:  # reported when the rows are read
             continue
         if len(chunks):
