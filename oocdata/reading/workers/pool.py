@@ -160,7 +160,7 @@ class WorkerPool:
             raise DatasetGoneError(
                 "batches must be read before their iterator or dataset is closed; its worker "
                 "processes have been ended."
-            )
+            ) from None
 
     def _result(
         self, worker: Process, run: Run, slot: int, seconds: float | None = None
