@@ -6,7 +6,7 @@ import threading
 import weakref
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from oocdata.datasets.spec import Batch, leaves, map_tree
 from oocdata.errors import ArgumentError, EmptyError, needed
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from oocdata.datasets.dataset import Dataset
     from oocdata.loader import Loader
     from oocdata.stream import Generated, Stream
+
+_INSPECTED = 2
+"""Batches at which Keras looks to find their shapes."""
 
 
 class _OrderedBatches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no types
@@ -49,7 +52,8 @@ class _OrderedBatches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has
         self._asked: set[int] = set()
         """Steps of the current pass that Keras has requested."""
         self._seen: dict[int, Batch] = {}
-        """Batches of generators that were inspected, by step; they come again in the next pass."""
+        """Batches of worker processes or generators that were inspected, by step; they come again
+        in the next pass."""
         self._epoch = self._first = epoch
         """The epoch of the current or next pass, and of the pass when Keras made its iterator."""
         self._begun = self._in_epoch = False
@@ -159,7 +163,10 @@ class Batches(_OrderedBatches):
             self._ahead = None
 
     def _inspected(self, step: int) -> Batch:
-        return cast("Batch", self.loader.batch(step, self._epoch))
+        # By the worker processes too: a function may end its process.
+        if self.loader.workers and step == len(self._seen) < _INSPECTED:
+            self._seen[step] = self._read(step)
+        return self._seen[step] if step in self._seen else self.loader.batch(step, self._epoch)
 
     def _next(self, at: int, step: int) -> Batch:
         if not self._in_epoch:  # Keras's threads may request steps after one: without reading ahead
@@ -171,7 +178,10 @@ class Batches(_OrderedBatches):
                 "would be lost. Pass fit(…, shuffle=False); the loader shuffles: "
                 "`batches(…, shuffle=True)`."
             )
-        self._ahead = self._ahead or replace(self.loader).epoch(self._epoch, start=at)
+        return self._seen.pop(step) if step in self._seen else self._read(step)
+
+    def _read(self, step: int) -> Batch:
+        self._ahead = self._ahead or replace(self.loader).epoch(self._epoch, start=step)
         return next(self._ahead)
 
 
