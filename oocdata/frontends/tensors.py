@@ -35,22 +35,17 @@ def taken_specs(loader: Loader | Stream) -> list[tf.TensorSpec]:
     return [*taken, tf.TensorSpec((1,), tf.int64)] if most else taken
 
 
-def _element_spec(leaf: ArraySpec) -> Any:
-    """Return TensorFlow's spec of a leaf of a batch."""
+def held_spec(leaf: ArraySpec) -> Any:
+    """Return TensorFlow's spec of a leaf of a batch; values and lengths of one to be `unpacked`."""
     dtype = tensor_dtype(leaf.dtype)
     if leaf.form == "sparse":
         return tf.SparseTensorSpec(leaf.shape, dtype)
     if leaf.form == "ragged":
         return tf.RaggedTensorSpec(leaf.shape, dtype, ragged_rank=1, row_splits_dtype=tf.int64)
+    if leaf.form == "padded":
+        values = tf.TensorSpec((None, *leaf.shape[2:]), dtype)
+        return values, tf.TensorSpec((2,), tf.int64)
     return tf.TensorSpec(leaf.shape, dtype)
-
-
-def held_spec(leaf: ArraySpec) -> Any:
-    """Return the spec of a leaf as it is until `unpacked`: a padded one as values and lengths."""
-    if leaf.form != "padded":
-        return _element_spec(leaf)
-    values = tf.TensorSpec((None, *leaf.shape[2:]), tensor_dtype(leaf.dtype))
-    return values, tf.TensorSpec((2,), tf.int64)
 
 
 def slices(tensors: Iterable[Any], spec: Any) -> tf.data.Dataset:
