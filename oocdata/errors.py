@@ -285,6 +285,15 @@ def error_location(path: str | None, key: str | None = None) -> Iterator[None]:
         raise
 
 
+def traceback_text(error: BaseException) -> str:
+    """Return the traceback of an exception as text, without the notes that the exception has."""
+    from traceback import TracebackException  # not for `import oocdata`
+
+    raised = TracebackException.from_exception(error)
+    raised.__notes__ = None
+    return "".join(raised.format())
+
+
 def location_text(
     path: str | None,
     key: str | None = None,

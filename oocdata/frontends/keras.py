@@ -6,7 +6,7 @@ import threading
 import weakref
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from oocdata.datasets.spec import Batch, leaves, map_tree
 from oocdata.errors import ArgumentError, EmptyError, needed
@@ -22,15 +22,24 @@ if TYPE_CHECKING:
     from oocdata.loader import Loader
     from oocdata.stream import Generated, Stream
 
+_INSPECTED = 2
+"""Batches at which Keras looks to find their shapes."""
+
 
 class _OrderedBatches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no types
     """Batches that one thread requests in order; they are read ahead here, not by Keras's pool.
 
-    Each epoch is read by a loader of its own, with which the worker processes end: TensorFlow never
+    Keras looks at the first batches before it trains, asks for steps ahead that it may not use, and
+    with ``steps_per_epoch`` it continues in the middle of an epoch. So a pass over the batches
+    begins with the first step that Keras requests within an epoch of its own, and ends when it has
+    requested all, requests one again, or makes another iterator. A pass that Keras has begun to
+    build a model comes again.
+
+    Each pass is read by a loader of its own, with which the worker processes end: TensorFlow never
     frees this object.
     """
 
-    def __init__(self, dataset: Dataset | Generated, steps: int) -> None:
+    def __init__(self, dataset: Dataset | Generated, steps: int, epoch: int = 0) -> None:
         if dataset.is_multi_array or any(leaf.dtype.hasobject for leaf in leaves(dataset.spec)):
             raise ArgumentError(
                 "`to_keras` must be given arrays of numbers; these are sparse or ragged, or hold "
@@ -40,6 +49,13 @@ class _OrderedBatches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has
         self._steps = steps
         self._lock = threading.Lock()
         self._ahead: Iterator[Batch] | None = None
+        self._asked: set[int] = set()
+        """Steps of the current pass that Keras has requested."""
+        self._seen: dict[int, Batch] = {}
+        """Batches of worker processes or generators that were inspected, by step; they come again
+        in the next pass."""
+        self._epoch = self._first = epoch
+        """The epoch of the current or next pass, and of the pass when Keras made its iterator."""
         self._begun = self._in_epoch = False
         self._opened = self._built = False
         """Whether Keras has made an iterator and neither begun nor ended an epoch since; whether it
@@ -59,7 +75,8 @@ class _OrderedBatches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has
         with self._lock:
             self._opened, self._built = True, False
             self._in_epoch = False  # Keras does not end an epoch that a callback stops
-            self._begin_anew()
+            self._end_pass()
+            self._first = self._epoch
         return 1
 
     workers = property(_open, _refuse)
@@ -74,7 +91,8 @@ class _OrderedBatches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has
             # Keras ends an epoch before `fit` begins the first one. So if it began one, that was to
             # build a model, with any number of steps, which come again.
             if self._built:
-                self._begin_anew()
+                self._end_pass()
+                self._epoch = self._first
             self._built, self._opened = self._opened, False
             self._begun = self._in_epoch = True
 
@@ -99,40 +117,44 @@ class _OrderedBatches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has
             raise
 
     def _batch(self, step: int) -> Batch:
+        if step in self._asked:  # Keras has broken off that pass
+            self._end_pass()
+        if not (self._in_epoch or self._asked):
+            return self._inspected(step)
+        at = len(self._asked)
+        self._asked.add(step)
+        batch = self._next(at, step)
+        if len(self._asked) == len(self):
+            self._end_pass()
+        return batch
+
+    def _end_pass(self) -> None:
+        """End the current pass, if it has begun."""
+        if self._asked:
+            self._epoch += 1
+            self._ahead, self._asked, self._seen = None, set(), {}
+
+    def _inspected(self, step: int) -> Batch:
+        """Return a batch of the next pass, at which Keras looks before it begins one."""
         raise NotImplementedError
 
-    def _begin_anew(self) -> None:
-        """Begin a pass for the iterator that Keras makes, or for the epoch after a build."""
+    def _next(self, at: int, step: int) -> Batch:
+        """Return batch `at` of the current pass, which Keras has requested as `step`."""
         raise NotImplementedError
 
 
 class Batches(_OrderedBatches):
-    """A loader's batches by step, epoch after epoch.
-
-    Keras looks at the first batches before it trains, asks for steps ahead that it may not use, and
-    with ``steps_per_epoch`` it continues in the middle of an epoch. So the next epoch of the loader
-    begins when Keras requests the first step within an epoch of its own, however many steps of the
-    epoch before it has requested. The exception is an epoch that it began to build a model.
-    """
+    """A loader's batches by step, epoch after epoch."""
 
     def __init__(self, loader: Loader, start: tuple[int, int]) -> None:
-        super().__init__(loader.dataset, len(loader))
+        epoch, step, _ = checked_start(loader, start, 1)
+        super().__init__(loader.dataset, len(loader), epoch)
         self.loader = loader
-        self.epoch, step, _ = checked_start(loader, start, 1)
-        """The epoch that begins next."""
         if step:
             raise ArgumentError(
                 "`start` must have step 0, because each epoch of a PyDataset has equally many "
                 f"steps; got {start!r}. `to_tf` begins within an epoch."
             )
-        self._next_step: int | None = None
-        self._first = self.epoch
-        """The epoch that came next when Keras made its iterator."""
-
-    def _begin_anew(self) -> None:
-        if self._built:
-            self.epoch = self._first
-        self._first = self.epoch
 
     def on_epoch_end(self) -> None:
         """Note that Keras has ended its epoch; called by Keras."""
@@ -140,37 +162,31 @@ class Batches(_OrderedBatches):
         with self._lock:
             self._ahead = None
 
-    def _batch(self, step: int) -> Any:
-        if step == 0:
-            self._next_step, self._ahead = 0 if self._in_epoch else None, None
-            self.epoch += self._in_epoch
-        if step != self._next_step:
-            if not self._in_epoch:
-                return self.loader.batch(step, self.epoch)
+    def _inspected(self, step: int) -> Batch:
+        # By the worker processes too: a function may end its process.
+        if self.loader.workers and step == len(self._seen) < _INSPECTED:
+            self._seen[step] = self._read(step)
+        return self._seen[step] if step in self._seen else self.loader.batch(step, self._epoch)
+
+    def _next(self, at: int, step: int) -> Batch:
+        if not self._in_epoch:  # Keras's threads may request steps after one: without reading ahead
+            return self._inspected(step)
+        if step != at:
             raise ArgumentError(
                 "`shuffle` must be False in `fit` on a loader's batches: Keras asked for step "
-                f"{step} after {self._next_step or 0} others, and the loader's own order, which is "
-                "cheap to read, would be lost. Pass fit(…, shuffle=False); the loader shuffles: "
+                f"{step} after {at} others, and the loader's own order, which is cheap to read, "
+                "would be lost. Pass fit(…, shuffle=False); the loader shuffles: "
                 "`batches(…, shuffle=True)`."
             )
-        if self._in_epoch:
-            self._ahead = self._ahead or replace(self.loader).epoch(self.epoch - 1, start=step)
-            batch = next(self._ahead)
-        else:  # Keras's threads may request steps after an epoch, which must not read ahead
-            batch = self.loader.batch(step, self.epoch - 1)
-        self._next_step += 1
-        if self._next_step == len(self):
-            self._next_step = self._ahead = None
-        return batch
+        return self._seen.pop(step) if step in self._seen else self._read(step)
+
+    def _read(self, step: int) -> Batch:
+        self._ahead = self._ahead or replace(self.loader).epoch(self._epoch, start=step)
+        return next(self._ahead)
 
 
 class StreamBatches(_OrderedBatches):
-    """A stream's batches in order, whatever step Keras requests; new generators for each epoch.
-
-    Batches that Keras looks at before it trains are returned again when it does. With
-    ``steps_per_epoch``, the generators go on in the next epoch of Keras, until they have made as
-    many batches as there are steps here.
-    """
+    """A stream's batches in order, whatever step Keras requests; new generators for each pass."""
 
     def __init__(self, stream: Stream, steps: int | None) -> None:
         if steps is None and stream.steps is None:
@@ -181,16 +197,15 @@ class StreamBatches(_OrderedBatches):
         count = as_count("steps", stream.steps if steps is None else steps)
         super().__init__(stream.dataset, count)
         self.stream = stream
-        self._seen: dict[int, Batch] = {}
-        self._asked: set[int] = set()
-        """Steps of the current pass that Keras has asked for."""
 
-    def _batch(self, step: int) -> Batch:
-        if step in self._asked:  # Keras has broken off that pass
-            self._end_pass()
+    def _inspected(self, step: int) -> Batch:
+        self._seen[step] = batch = self._next(step, step)
+        return batch
+
+    def _next(self, at: int, step: int) -> Batch:
         batch = self._seen.pop(step, None)
         if batch is None:
-            self._ahead = self._ahead or iter(replace(self.stream))
+            self._ahead = self._ahead or replace(self.stream).epoch(self._epoch)
             batch = next(self._ahead, None)
         if batch is None:
             raise EmptyError(
@@ -198,17 +213,4 @@ class StreamBatches(_OrderedBatches):
                 f"step {step} of {len(self)}"
                 f"{', and the remainder is dropped' * self.stream.drop_remainder}."
             )
-        if self._in_epoch or self._asked:
-            self._asked.add(step)
-        else:
-            self._seen[step] = batch
-        if len(self._asked) == len(self):
-            self._end_pass()
         return batch
-
-    def _begin_anew(self) -> None:
-        if self._asked:
-            self._end_pass()
-
-    def _end_pass(self) -> None:
-        self._ahead, self._seen, self._asked = None, {}, set()

@@ -21,15 +21,16 @@ from oocdata.engines.atomic import atomic_file
 from oocdata.engines.dtypes import named_dtype
 from oocdata.errors import RestoreError
 
-_FORMAT = "oocdata save 3"
+_FORMAT = "oocdata save 4"
 _KEPT = 2
 _NAME = re.compile(r"save-(\d{6})-(\d{9})\.npz")
 
 
 Values = Mapping[str, Sequence[tuple[str, NDArray[Any]]]]
-"""Name and value of each variable, in the groups ``"model"`` (weights and seeds), ``"optimizer"``
-(of all optimizers that are attributes of the model) and ``"metrics"``. Of values that differ among
-replicas (moving averages, sums of metrics), the mean or sum, as Keras reports it."""
+"""Name and value of each variable, in the groups ``"model"`` (weights and seeds) and ``"metrics"``,
+and one for each optimizer that is an attribute of the model, with the attribute's name. Of values
+that differ among replicas (moving averages, sums of metrics), the mean or sum, as Keras reports
+it."""
 
 
 @dataclass(frozen=True)
@@ -109,12 +110,14 @@ def values_of(model: Any) -> Values:
 
 
 def has_missing_variables(model: Any, saved: Values) -> bool:
-    """Return whether a model has fewer variables than a save; first build its optimizer."""
+    """Return whether a model has fewer variables than a save; first build the optimizer saved."""
+    optimizer, count = model.optimizer, len(saved.get("optimizer", ()))
+    is_more = optimizer is not None and count > len(optimizer.variables)
     # (A built mixed-precision optimizer would create its variables again.)
-    if model.built and model.optimizer is not None and not model.optimizer.built:
-        model.optimizer.build(model.trainable_variables)
+    if model.built and is_more and not optimizer.built:
+        optimizer.build(model.trainable_variables)
     groups = _variables(model)
-    return any(len(groups[group]) < len(saved.get(group, ())) for group in groups)
+    return any(len(groups.get(group, ())) < len(values) for group, values in saved.items())
 
 
 def assign(model: Any, saved: Values) -> None:
@@ -122,28 +125,30 @@ def assign(model: Any, saved: Values) -> None:
 
     Raises ValueError, naming the first variable that differs, if the model has other variables.
     """
-    groups = {group: variables for group, variables in _variables(model).items() if group in saved}
+    groups = {**{group: [] for group in saved}, **_variables(model)}
+    if "metrics" not in saved:
+        del groups["metrics"]
     for group, variables in groups.items():
-        before = [_signature(name, value.dtype.name, value.shape) for name, value in saved[group]]
+        values = saved.get(group, ())
+        before = [_signature(name, value.dtype.name, value.shape) for name, value in values]
         now = [_signature(v.name, v.dtype, v.shape) for v in variables]
         for at, (old, new) in enumerate(zip_longest(before, now, fillvalue="none")):
             if old != new:
                 raise ValueError(f"variable {at} of the {group} was {old}, and is {new}")
     for group, variables in groups.items():
-        for variable, (_, value) in zip(variables, saved[group], strict=True):
+        for variable, (_, value) in zip(variables, saved.get(group, ()), strict=True):
             variable.assign(value)
 
 
 def assign_rates(model: Any, saved: Values) -> list[Any]:
-    """Restore variables that an optimizer has before it is built (its rates); return them."""
+    """Restore variables that optimizers have before they are built (their rates); return them."""
     assigned = []
-    for variable, (name, value) in zip(
-        _variables(model)["optimizer"], saved["optimizer"], strict=False
-    ):
-        if _signature(variable.name, "", variable.shape) != _signature(name, "", value.shape):
-            break
-        variable.assign(value)
-        assigned.append(variable)
+    for group, variables in _variables(model).items():
+        values = saved.get(group, ()) if group not in ("model", "metrics") else ()
+        for variable, (name, value) in zip(variables, values, strict=False):
+            if _signature(variable.name, "", variable.shape) == _signature(name, "", value.shape):
+                variable.assign(value)
+                assigned.append(variable)
     return assigned
 
 
@@ -151,14 +156,11 @@ def _variables(model: Any) -> dict[str, list[Any]]:
     """Return all variables by group; each is only in the first group that has it."""
     import keras
 
-    optimizers = [
-        value for value in vars(model).values() if isinstance(value, keras.optimizers.Optimizer)
-    ]
-    groups = {
-        "model": model.variables,
-        "optimizer": [variable for optimizer in optimizers for variable in optimizer.variables],
-        "metrics": [variable for metric in model.metrics for variable in metric.variables],
-    }
+    groups = {"model": model.variables}
+    for name, value in vars(model).items():
+        if isinstance(value, keras.optimizers.Optimizer):
+            groups[name] = value.variables
+    groups["metrics"] = [variable for metric in model.metrics for variable in metric.variables]
     seen: set[int] = set()
     for group, variables in groups.items():
         new = {id(variable): variable for variable in variables if id(variable) not in seen}

@@ -201,6 +201,29 @@ def test_steps_asked_ahead_do_not_choose_the_next_epoch(asked: int) -> None:
         np.testing.assert_array_equal(dataset[step][0], made.batch(step, 1)[0])
 
 
+def test_functions_run_in_worker_processes_only() -> None:
+    """Also on the batches that Keras inspects: a function may end its process."""
+
+    def with_pid(x: np.ndarray) -> Any:
+        import os
+
+        return x, np.full((len(x), 1), os.getpid(), "f4")
+
+    spec = (ooc.ArraySpec((1,), np.dtype("f4")),) * 2
+    view = ooc.open(np.arange(COUNT, dtype="f4")[:, None])
+    made = view.map(with_pid, spec=spec).batches(10, shuffle=True, workers=1)
+    dataset, expected = made.to_keras(), view.batches(10, shuffle=True)
+    for epoch in range(2):
+        asked = [0, 1, 0, 1, *range(len(made))]
+        inspected = [dataset[step] for step in asked[:4]]
+        dataset.on_epoch_begin()
+        batches = [*inspected, *(dataset[step] for step in asked[4:])]
+        dataset.on_epoch_end()
+        for step, (x, pids) in zip(asked, batches, strict=True):
+            np.testing.assert_array_equal(x, expected.batch(step, epoch))
+            assert os.getpid() not in pids
+
+
 def test_a_pydataset_begins_with_an_epoch_only() -> None:
     with pytest.raises(ArgumentError, match=r"`start` must have step 0, .* got \(1, 2\)"):
         loader().to_keras(start=(1, 2))

@@ -184,6 +184,26 @@ class TwoOptimizers(OwnSteps):
         return {"told": self.told.result()}
 
 
+class OwnOptimizer(OwnSteps):
+    """Trains with its own optimizer, as guides to GANs do; Keras makes another, never built."""
+
+    def compile(self, **options: Any) -> None:
+        super().compile(**options)
+        self.other = keras.optimizers.Adam(1e-2)
+
+    def train_step(self, data: Any) -> Any:
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((self(x, training=True) - y) ** 2)
+        self.other.apply(tape.gradient(loss, self.trainable_weights), self.trainable_weights)
+        return {"loss": loss}
+
+
+def built(model: Any) -> Any:
+    model(ROWS[:1])
+    return model
+
+
 def compiled(model: Any, **options: Any) -> Any:
     model.compile(optimizer="adam", **options)
     return model
@@ -203,6 +223,7 @@ UNBUILT: dict[str, Any] = {
         dicts_and_weights,
     ),
     "two optimizers": (lambda: compiled(TwoOptimizers()), loader_of),
+    "own optimizer": (lambda: built(compiled(OwnOptimizer())), loader_of),
 }
 
 
@@ -314,7 +335,13 @@ class TestContinues:
 
     @pytest.mark.parametrize(
         ("kind", "after"),
-        [("own steps", 8), ("dicts and weights", 8), ("two optimizers", 8), ("own steps", STEPS)],
+        [
+            ("own steps", 8),
+            ("own steps", STEPS),
+            ("dicts and weights", 8),
+            ("two optimizers", 8),
+            ("own optimizer", 8),
+        ],
     )
     def test_variables_created_by_the_first_batch(
         self, tmp_path: Path, kind: str, after: int

@@ -142,6 +142,18 @@ def test_keras_gets_the_batches_in_order(shuffle: bool) -> None:
     )
 
 
+def test_each_epoch_of_keras_draws_anew() -> None:
+    def draws(rng: np.random.Generator) -> Iterator[Any]:
+        for number in rng.integers(1 << 20, size=12):
+            yield np.full(2, number, "f4"), np.float32(number)
+
+    stream = ooc.generate(draws, workers=0, rng=True, length=12).batches(4)
+    batches = stream.to_keras()
+    elements = fitted(batches, epochs=2, shuffle=False)[0] + fitted(batches, shuffle=False)[0]
+    expected = [batch[1] for epoch in range(3) for batch in stream.epoch(epoch)]
+    assert elements == np.concatenate(expected).tolist()
+
+
 @pytest.mark.parametrize(("steps", "epochs"), [(3, 2), (2, 6)])
 def test_keras_takes_parts_of_an_epoch_of_generators(steps: int, epochs: int) -> None:
     """With `steps_per_epoch`, the generators go on from one epoch of Keras to the next."""

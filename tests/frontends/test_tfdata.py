@@ -8,6 +8,7 @@ import logging
 import sys
 import textwrap
 import threading
+import traceback
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -465,6 +466,9 @@ class TestErrors:
         with pytest.raises(type(error)) as caught:
             consume()
         assert caught.value is error
+        # Also where Python 3.11 replaces the traceback.
+        line = fails_with.__code__.co_firstlineno + 3
+        assert f"line {line}, in fail" in "".join(traceback.format_exception(error))
 
     def test_stop_iteration_does_not_end_the_epoch_silently(self) -> None:
         spec = ooc.ArraySpec((), np.dtype("i8"))

@@ -27,7 +27,7 @@ from oocdata.datasets.spec import leaves
 from oocdata.describe.functions import constants_read
 from oocdata.engines.buffers import ALIGNMENT, side_by_side
 from oocdata.errors import ArgumentError, DatasetGoneError, MapError, WorkerError
-from oocdata.memory import account
+from oocdata.memory import DEFAULT_MEMORY, account, set_memory
 from oocdata.reading.ahead import ReadAhead, Reader
 from oocdata.reading.workers.child import copy_to_slot
 from oocdata.reading.workers.pool import TASKS, WorkerPool, pools
@@ -517,6 +517,20 @@ class TestFromEpochToEpoch:
         numbers[:] = -1
         assert_same(loader, [np.full(10, -1.0)] * 10)
         assert not self.pids() & pids
+
+    def test_the_memory_limit_has_changed(self) -> None:
+        def of_this_process(x: np.ndarray) -> np.ndarray:
+            from oocdata.memory import memory_limit
+
+            return np.full(len(x), memory_limit())
+
+        loader = ooc.open(np.arange(100)).map(of_this_process).batches(10, workers=2)
+        try:
+            for nbytes in (64 << 20, 16 << 20, 128 << 20):
+                set_memory(nbytes)
+                assert_same(loader, [np.full(10, nbytes // 2)] * 10)
+        finally:
+            set_memory(DEFAULT_MEMORY)
 
     def test_after_a_death(self, view: ooc.View) -> None:
         loader = view.batches(16, workers=1)

@@ -10,7 +10,6 @@ import select
 import signal
 import sys
 import threading
-import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 
 from oocdata.datasets.spec import Batch, leaves
 from oocdata.engines.buffers import ALIGNMENT, keep_freed_memory
-from oocdata.errors import MapError
+from oocdata.errors import MapError, traceback_text
 from oocdata.loader import Loader
 from oocdata.memory import set_memory
 from oocdata.reading.prefetcher import Prefetcher
@@ -152,9 +151,7 @@ def copy_to_slot(slot: NDArray[np.uint8], batches: Sequence[Batch]) -> list[list
 
 def _dump_error(error: BaseException) -> tuple[bytes | None, str]:
     """Return an exception pickled, None if it can't be, and its traceback as text."""
-    raised = traceback.TracebackException.from_exception(error)
-    raised.__notes__ = None  # the exception itself carries its notes, and the text ends with it
-    text = "".join(raised.format())
+    text = traceback_text(error)
     # The second form is for exceptions whose ``__init__`` takes other arguments than ``args``.
     for value in (error, (type(error), error.args, error.__dict__)):
         with suppress(Exception):  # both forms may run code of the exception's class

@@ -64,7 +64,7 @@ class WorkerPool:
         self._closed = False
         self.failure: WorkerError | None = None
         self._workers: list[Process] = []
-        self._spec = loader.spec
+        self._spec, self._memory = loader.spec, memory_limit()
         self._takes_turns = isinstance(loader, Stream)
         self._prefetches = not isinstance(loader, Stream) and loader.dataset.is_remote
         self.together = together or loader.steps_together
@@ -82,7 +82,7 @@ class WorkerPool:
             try:
                 memory = np.frombuffer(mmap.mmap(shared, slots * slot_bytes), np.uint8)
                 self._slots = memory.reshape(slots, slot_bytes)
-                share = max(_LEAST_MEMORY, memory_limit() // loader.workers)
+                share = max(_LEAST_MEMORY, self._memory // loader.workers)
                 for _ in range(loader.workers):
                     worker = Process(shared, loader_memory, seconds)
                     worker.send((lengths, slot_bytes, share))
@@ -146,9 +146,10 @@ class WorkerPool:
             return partial(self._result, worker, run, slot)
 
     def can_read(self, loader: Loader | Stream) -> bool:
-        """Return whether the workers live, and have the loader as it is now."""
+        """Return whether the workers live, and have the loader and the memory limit of now."""
         alive = not self._closed and all(worker.is_alive for worker in self._workers)
-        return alive and self.failure is None and is_shared(loader, *self._loader)
+        usable = alive and self.failure is None and self._memory == memory_limit()
+        return usable and is_shared(loader, *self._loader)
 
     @property
     def _has_room(self) -> bool:
@@ -159,7 +160,7 @@ class WorkerPool:
             raise DatasetGoneError(
                 "batches must be read before their iterator or dataset is closed; its worker "
                 "processes have been ended."
-            )
+            ) from None
 
     def _result(
         self, worker: Process, run: Run, slot: int, seconds: float | None = None
