@@ -346,7 +346,13 @@ class Dataset(Described, Splitting, ABC):
                 f"an array must be made of elements that are one dense array each; got {self!r}. "
                 "`take` reads elements of several arrays; `pad` makes dense rows of ragged ones."
             )
-        values = self.read_all()
+        try:
+            values = self.read_all()
+        except MemoryError as error:
+            raise MemoryError(
+                f"an array of all elements must fit in memory; {self} does not. `fit` and "
+                "`predict` take .batches(size).to_tf(), which reads a few batches at a time."
+            ) from error
         return values if dtype is None else values.astype(dtype, copy=False)
 
     def __getitems__(self, positions: Sequence[int]) -> list[Any]:
