@@ -282,6 +282,7 @@ def test_pictures_with_channels_last_and_their_masks_get_the_same_crop():
     assert_array_equal(frames[:, 2] + 100, frame)
 
 
+@pytest.mark.filterwarnings("ignore:windows cross gaps")
 def test_patches_of_transposed_rows_and_of_chosen_windows():
     view = ooc.open(ARRAY, axis=(0, 1)).transpose(1, 0)
     tiles = view.patches((5, 2), step=(1, 4))
