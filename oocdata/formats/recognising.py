@@ -29,9 +29,6 @@ _RULE = (
 )
 _RULE_URL = "a URL must be that of a .npy, .npz, HDF5 (netCDF4) or Zarr"
 
-_SHOWN = 24
-"""First bytes of an unknown file that a message quotes: enough for "version https://git-lfs"."""
-
 _COMPRESSED = (_GZIP, b"BZh", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd")
 _FOREIGN = {
     (b"MATLAB 5",): "a MATLAB file older than version 7.3. Save it with '-v7.3', or read it whole: "
@@ -84,7 +81,7 @@ def format_of(path: str) -> Format:
     if (name.removesuffix(".gz") if is_packed else name).endswith(TEXT_ENDS):
         return "text"
     _refuse_foreign(path, head)
-    begins = f"its first bytes are {head[:_SHOWN]!r}" if head else "it is empty"
+    begins = f"its first bytes are {_beginning(head)!r}" if head else "it is empty"
     raise UnknownFormatError(
         f"{_RULE}; {begins}. For raw binary give `dtype` and "
         "`shape`; for lines of text give format='text'.",
@@ -122,8 +119,8 @@ def _format_at(url: str) -> Format:
     if array_format is None:
         _refuse_foreign(url, head)
         raise UnknownFormatError(
-            f"{_RULE_URL}; its first bytes are {head[:_SHOWN]!r}. For raw binary give `dtype` and "
-            "`shape`. Copy files of other formats to a disk.",
+            f"{_RULE_URL}; its first bytes are {_beginning(head)!r}. For raw binary give `dtype` "
+            "and `shape`. Copy files of other formats to a disk.",
             path=url,
         )
     return array_format
@@ -175,6 +172,12 @@ def picture_format(head: bytes) -> str:
     if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
         return "WebP"
     return "BMP" if head[:2] == b"BM" and head[6:10] == bytes(4) else ""
+
+
+def _beginning(head: bytes) -> bytes:
+    """Return the bytes to quote: of text, enough to know it (``version https://git-lfs``)."""
+    is_text = all(32 <= each < 127 or each in b"\r\n\t" for each in head[:24])
+    return head[: 24 if is_text else 8]
 
 
 def _refuse_foreign(path: str, head: bytes) -> None:
