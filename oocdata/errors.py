@@ -16,7 +16,7 @@
     ├── MissingChunkWarning (UserWarning)     absent Zarr chunks are read as the fill value
     ├── MissingPartnerWarning (UserWarning)   a join leaves out elements that have no partner
     ├── PairingWarning (UserWarning)          files zipped by place do not belong together by name
-    ├── PartBorderWarning (UserWarning)       windows cross from one file or array into the next
+    ├── PartBorderWarning (UserWarning)       windows cross from file to file, or gaps
     ├── CacheFolderWarning (UserWarning)      the cache folder can't be written any more
     └── SourceError (OSError)                 stored data cannot be delivered
         ├── MissingFileError (FileNotFoundError)
@@ -196,7 +196,7 @@ class PairingWarning(OocdataError, UserWarning):  # noqa: N818  # a warning, no 
 
 
 class PartBorderWarning(OocdataError, UserWarning):  # noqa: N818  # a warning, no error
-    """Windows cross from one file or array into the next, as if a list of them were one series."""
+    """Windows cross from one file or array into the next, or a gap in a selection of rows."""
 
 
 class CacheFolderWarning(OocdataError, UserWarning):  # noqa: N818  # a warning, no error

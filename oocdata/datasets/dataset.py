@@ -105,9 +105,18 @@ class Described:
         return fields_of(self)
 
 
+_WINDOWS = (
+    "; a View has it. Make windows of Views before you zip or map them, of several by "
+    "ooc.windows((x, 4), y)"
+)
+"""Advice for the methods of a View that make windows."""
+
+
 @without_methods(
     {
+        "astype": "; a View has it. Convert Views before you zip them, or in .map",
         "batch": "; oocdata's own is .batches(size)",
+        "next_frame": _WINDOWS,
         "prefetch": "; oocdata's own is .batches(size).to_tf(prefetch=…)",
         "repeat": "; oocdata's own is .batches(size).to_tf(epochs=…); iterating again is the next "
         "epoch",
@@ -116,6 +125,7 @@ class Described:
         "skip": "; oocdata's own are slices: dataset[100:]",
         "to_keras": "; oocdata's own is .batches(size).to_keras()",
         "to_tf": "; oocdata's own is .batches(size).to_tf()",
+        "windows": _WINDOWS,
     }
 )
 class Dataset(Described, Splitting, ABC):
@@ -346,7 +356,13 @@ class Dataset(Described, Splitting, ABC):
                 f"an array must be made of elements that are one dense array each; got {self!r}. "
                 "`take` reads elements of several arrays; `pad` makes dense rows of ragged ones."
             )
-        values = self.read_all()
+        try:
+            values = self.read_all()
+        except MemoryError as error:
+            raise MemoryError(
+                f"an array of all elements must fit in memory; {self} does not. `fit` and "
+                "`predict` take .batches(size).to_tf(), which reads a few batches at a time."
+            ) from error
         return values if dtype is None else values.astype(dtype, copy=False)
 
     def __getitems__(self, positions: Sequence[int]) -> list[Any]:

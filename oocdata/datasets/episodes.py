@@ -15,6 +15,7 @@ from oocdata.box import Ints
 from oocdata.datasets.dataset import Described
 from oocdata.errors import ArgumentError
 from oocdata.index import Selection, as_lengths
+from oocdata.stretches import stretches
 from oocdata.threads import cached_property
 
 if TYPE_CHECKING:
@@ -90,6 +91,25 @@ def crosses_parts(view: ArrayRows) -> bool:
     parts = part_episodes(_part_starts(view, "parts"), view.rows)
     cut = view.default_episodes.cut_by(parts)
     return len(cut.lengths) > len(view.default_episodes.lengths)
+
+
+def crosses_gaps(view: ArrayRows) -> bool:
+    """Return whether the view's default episodes continue over gaps between its rows.
+
+    Rows that were selected one by one, such as those of a filter, are a series if their distances
+    are equal.
+    """
+    rows, starts = view.rows, view.default_episodes.starts[1:]
+    if isinstance(rows, range):
+        return False
+    found = set[int]()
+    for part in stretches(len(rows) - 1):
+        first, last = np.searchsorted(starts, (part.start + 1, part.stop + 1))
+        borders = starts[first:last] - 1 - part.start
+        within = np.delete(np.diff(rows[part.start : part.stop + 1]), borders)
+        if len(within):
+            found |= {int(within.min()), int(within.max())}
+    return len(found) > 1
 
 
 def likely_episodes(view: ArrayRows, rows: int) -> str | None:

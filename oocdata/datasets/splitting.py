@@ -156,7 +156,7 @@ class Splitting(ElementRows):
         [3, 3, 4]
         """
         places = self._row_positions(self._split_axis(axis))
-        (values,), level = _checked_ids({"coordinate": coordinate}, places, "iufM")
+        (values,), level = _checked_ids({"coordinate": coordinate}, places, len(self), "iufM")
         ends = np.array([_first_from(border, values.dtype) for border in borders])
         if not len(ends) or not (ends[1:] > ends[:-1]).all() or (ends != ends).any():  # NaN, NaT
             raise ArgumentError(f"borders must be at least one, and ascend; got {borders}.")
@@ -267,7 +267,8 @@ class Splitting(ElementRows):
         seed = None if seed is None else as_whole("seed", seed)
         arguments = {"by": by, "stratify": stratify}
         named_ids = {name: ids for name, ids in arguments.items() if ids is not None}
-        ids, level = _checked_ids(named_ids, self._row_positions(self._split_axis(axis)))
+        places = self._row_positions(self._split_axis(axis))
+        ids, level = _checked_ids(named_ids, places, len(self))
         fractions = shares(sizes, len(ids[0]))
         if by is None:
             parts = class_parts(ids[0], fractions, seed or 0)[level]
@@ -317,7 +318,7 @@ class Splitting(ElementRows):
 
 
 def _checked_ids(
-    named_ids: dict[str, Any], places: Selection, kinds: str = "biumMU"
+    named_ids: dict[str, Any], places: Selection, elements: int, kinds: str = "biumMU"
 ) -> tuple[list[NDArray[Any]], Ints | slice]:
     """Return ids per row or per position along the axis, and the index that makes them per row."""
     checked = {name: as_ids(name, ids, kinds) for name, ids in named_ids.items()}
@@ -326,9 +327,13 @@ def _checked_ids(
     for name, ids in checked.items():
         if len(ids) not in (len(places), length):
             along = "" if length == len(places) else f", or of the {length} places along the axis"
+            hint = (
+                " Parts share no row, so the windows or patches of a row are in one part. Choose "
+                "elements by themselves, which may overlap, by .filter(mask)."
+            )
             raise ArgumentError(
                 f"`{name}` must have one value for each of the {len(places)} rows{along}; got "
-                f"{len(ids)}."
+                f"{len(ids)}.{hint if len(ids) == elements else ''}"
             )
     if all(len(ids) == length for ids in checked.values()):
         return list(checked.values()), level

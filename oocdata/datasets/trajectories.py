@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from oocdata import registry
 from oocdata.box import Ints
 from oocdata.datasets.dataset import Dataset
-from oocdata.datasets.episodes import crosses_parts, episodes_of
+from oocdata.datasets.episodes import crosses_gaps, crosses_parts, episodes_of
 from oocdata.datasets.ids import as_ids, as_ticks
 from oocdata.datasets.open import open as open_array
 from oocdata.datasets.spec import is_column, leaves
@@ -140,6 +140,14 @@ def windows(
         warnings.warn(
             "windows cross from one part into the next: files, or arrays, of a list are taken for "
             "one series. Pass episodes='none' if they are, or episodes='parts' if each is its own.",
+            PartBorderWarning,
+            stacklevel=_level_of_caller(),
+        )
+    elif episodes is None and found.span > 1 and any(map(crosses_gaps, views)):
+        warnings.warn(
+            "windows cross gaps: some rows that follow one another in the selection do not in the "
+            "array. Make windows first, then split, filter or select them. Else pass "
+            "episodes=ooc.episodes(time=view.rows, step=1), or 'none' if the rows are one series.",
             PartBorderWarning,
             stacklevel=_level_of_caller(),
         )

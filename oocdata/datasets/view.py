@@ -523,7 +523,8 @@ class View(ArrayRows):
         oocdata.errors.ArgumentError
             If an argument is invalid, or the episodes do not match the rows.
         oocdata.errors.PartBorderWarning
-            If windows cross from one file or array into the next, and `episodes` is not given.
+            If windows cross from one file or array into the next, or a gap between rows that were
+            selected one by one, and `episodes` is not given.
 
         Examples
         --------

@@ -108,13 +108,14 @@ def read_whole(path: str) -> tuple[bytes, int]:
         finally:
             os.close(number)
     except OSError as error:
-        raise _unreadable(path, error) from error
+        raise unreadable(path, error) from error
     if version != after:
         raise SourceError("the file must not change while it is read; it has changed.", path=path)
     return data, version
 
 
-def _unreadable(path: str, error: OSError) -> SourceError:
+def unreadable(path: str, error: OSError) -> SourceError:
+    """Return the error for a file that the system does not let us read."""
     if isinstance(error, FileNotFoundError):
         return MissingFileError(
             "the file must exist when it is read; it is gone. Was it moved after `open`?", path=path
@@ -208,7 +209,7 @@ class Descriptor:
             self.number = os.open(path, flags | _READING)
             self.version = version or FileVersion.of(path, os.fstat(self.number))
         except OSError as error:
-            raise _unreadable(path, error) from error
+            raise unreadable(path, error) from error
 
     def __del__(self) -> None:
         if self.number >= 0:

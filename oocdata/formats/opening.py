@@ -31,9 +31,15 @@ from oocdata.errors import (
 )
 from oocdata.formats import memory, npy
 from oocdata.formats.options import Options
-from oocdata.formats.paths import absolute, is_url
+from oocdata.formats.paths import absolute, is_url, open_stream
 from oocdata.formats.patterns import Axis, Key, Missing, is_pattern, natural_key
-from oocdata.formats.recognising import Format, format_of, is_folder, picture_format
+from oocdata.formats.recognising import (
+    Format,
+    format_of,
+    hint_for_glob,
+    is_folder,
+    picture_format,
+)
 from oocdata.index import as_count, as_path
 
 if TYPE_CHECKING:
@@ -129,7 +135,8 @@ def files_matching(path: str) -> list[str] | None:
     else:
         names = glob.glob(path, recursive=True)
     if not names:
-        raise MissingFileError("a glob must match at least one file; got none.", path=path)
+        hint = "" if is_url(path) else hint_for_glob(path)
+        raise MissingFileError(f"a glob must match at least one file; got none.{hint}", path=path)
     return sorted(names, key=lambda name: (natural_key(name), name))
 
 
@@ -164,7 +171,7 @@ def _picture_files(parts: Sequence[Any]) -> list[str]:
     files = [file for path in paths for file in (files_matching(path) or [path])]
     if not files or not os.path.isfile(files[0]):
         return []
-    with open(files[0], "rb") as first:
+    with open_stream(files[0]) as (first, _):
         return files if picture_format(first.read(16)) else []
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from io import BufferedReader
 from typing import IO, TYPE_CHECKING
 
-from oocdata.engines.files import File, FileVersion, OpenFile, Version
+from oocdata.engines.files import File, FileVersion, OpenFile, Version, unreadable
 from oocdata.errors import SourceError
 
 if TYPE_CHECKING:
@@ -52,7 +52,11 @@ def open_stream(
     given, reading any other version of the object fails.
     """
     if not is_url(path):
-        with open(path, "rb") as file:
+        try:
+            opened = open(path, "rb")  # noqa: SIM115  # the error of this call alone
+        except OSError as error:
+            raise unreadable(path, error) from error
+        with opened as file:
             yield file, FileVersion.of(path, os.fstat(file.fileno()))
         return
     from oocdata.stores.blocks import ObjectStream  # not for `import oocdata`

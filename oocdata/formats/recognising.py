@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import stat
 from collections import Counter
 from pathlib import Path
 from typing import IO, Literal, TypeAlias
 
+from oocdata.engines.files import unreadable
 from oocdata.errors import MissingFileError, SourceError, UnknownFormatError
 from oocdata.formats.paths import is_url, open_stream, store_error_in
 
@@ -50,7 +52,7 @@ def format_of(path: str) -> Format:
         if any(os.path.exists(os.path.join(path, name)) for name in _ZARR_METADATA):
             return "zarr"
         folder = path.rstrip("/")
-        suffixes = Counter(os.path.splitext(name)[1] for name in os.listdir(path))
+        suffixes = Counter(os.path.splitext(name)[1] for name in _names_in(path))
         del suffixes[""]
         suffix = max(suffixes, key=suffixes.__getitem__, default=".npy")
         raise UnknownFormatError(
@@ -79,7 +81,7 @@ def format_of(path: str) -> Format:
     if (name.removesuffix(".gz") if is_packed else name).endswith(TEXT_ENDS):
         return "text"
     _refuse_foreign(path, head)
-    begins = f"its first bytes are {head[:8]!r}" if head else "it is empty"
+    begins = f"its first bytes are {_beginning(head)!r}" if head else "it is empty"
     raise UnknownFormatError(
         f"{_RULE}; {begins}. For raw binary give `dtype` and "
         "`shape`; for lines of text give format='text'.",
@@ -117,8 +119,8 @@ def _format_at(url: str) -> Format:
     if array_format is None:
         _refuse_foreign(url, head)
         raise UnknownFormatError(
-            f"{_RULE_URL}; its first bytes are {head[:8]!r}. For raw binary give `dtype` and "
-            "`shape`. Copy files of other formats to a disk.",
+            f"{_RULE_URL}; its first bytes are {_beginning(head)!r}. For raw binary give `dtype` "
+            "and `shape`. Copy files of other formats to a disk.",
             path=url,
         )
     return array_format
@@ -177,6 +179,12 @@ def picture_format(head: bytes) -> str:
     return "BMP" if head[:2] == b"BM" and head[6:10] == bytes(4) else ""
 
 
+def _beginning(head: bytes) -> bytes:
+    """Return the bytes to quote: of text, enough to know it (``version https://git-lfs``)."""
+    is_text = all(32 <= each < 127 or each in b"\r\n\t" for each in head[:24])
+    return head[: 24 if is_text else 8]
+
+
 def _refuse_foreign(path: str, head: bytes) -> None:
     for marks, advice in _FOREIGN.items():
         if head.startswith(marks):
@@ -191,8 +199,8 @@ def is_folder(path: str) -> bool:
     """
     try:
         mode = os.stat(path).st_mode
-    except PermissionError:
-        raise
+    except PermissionError as error:
+        raise unreadable(path, error) from error
     except (OSError, ValueError):  # no path may have a null byte
         raise MissingFileError(f"No such file.{_neighbours(path)}", path=path) from None
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
@@ -202,6 +210,34 @@ def is_folder(path: str) -> bool:
             path=path,
         )
     return stat.S_ISDIR(mode)
+
+
+def hint_for_glob(pattern: str) -> str:
+    """Return a hint for a glob that matches no file.
+
+    Raises if the folder to search can't be listed, which `glob` does not report.
+    """
+    folder = os.path.abspath(pattern)
+    while glob.has_magic(folder):
+        folder = os.path.dirname(folder)
+    try:
+        _names_in(folder)
+    except MissingFileError:
+        return _missing_folder(folder)
+    return ""
+
+
+def _names_in(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError as error:
+        raise unreadable(folder, error) from error
+
+
+def _missing_folder(folder: str) -> str:
+    """Return a hint that names the outermost folder of an absolute path that is missing."""
+    folders = [folder, *map(str, Path(folder).parents)]
+    return f" There is no folder {[each for each in folders if not os.path.isdir(each)][-1]!r}."
 
 
 def _neighbours(path: str) -> str:
@@ -215,7 +251,9 @@ def _neighbours(path: str) -> str:
     folder, name = os.path.split(os.path.abspath(path))
     try:
         names = os.listdir(folder)
-    except OSError:
+    except FileNotFoundError:
+        return _missing_folder(folder)
+    except (OSError, ValueError):
         return ""
     near = difflib.get_close_matches(name, names, n=3)
     near = near or [each for each in names if os.path.splitext(each)[0] == name]

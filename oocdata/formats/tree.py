@@ -58,6 +58,13 @@ class Array:
         return bool(self.shape) and is_number
 
     @property
+    def has_rows(self) -> bool:
+        """Whether it has axes and is no text: numbers, fields, or numbers of varying length."""
+        metadata: Mapping[str, Any] = self.dtype.metadata or {}
+        varying = metadata.get("vlen", str) not in (str, bytes)
+        return self.is_numeric or bool(self.shape and (self.dtype.names or varying))
+
+    @property
     def row_bytes(self) -> int:
         """Bytes of one row along the first axis."""
         return prod(self.shape[1:]) * self.dtype.itemsize
@@ -208,7 +215,7 @@ class Tree:
                     each: array.attributes[each] for each in OTHERS if each in array.attributes
                 }
                 array = replace(array, attributes=named)
-            if array is None or array.is_numeric:
+            if array is None or array.has_rows:
                 arrays[name] = array
         names = data_variables(arrays) or list(distinct.values())
         if not names:

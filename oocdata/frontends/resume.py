@@ -20,6 +20,7 @@ from oocdata.frontends.saves import (
     assign,
     assign_rates,
     has_missing_variables,
+    make_folder,
     read_save,
     saves_in,
     values_of,
@@ -63,6 +64,8 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
         If an argument breaks its rule.
     oocdata.errors.RestoreError
         From ``fit``: if the last save is damaged, or belongs to another loader or model.
+    oocdata.errors.SourceError
+        From ``fit``, before the first step: if the folder can't be written to.
 
     Notes
     -----
@@ -193,6 +196,7 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
             )
         self._stop = False
         self._restored = self._last_save()
+        make_folder(self.folder)  # now, and not at the end of the first epoch
         self._rates = self._pending = None
         if self._restored is not None:
             # Keras's `BackupAndRestore` sets the first epoch in the same way.

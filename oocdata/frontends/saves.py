@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -19,10 +20,12 @@ from numpy.typing import NDArray
 
 from oocdata.engines.atomic import atomic_file
 from oocdata.engines.dtypes import named_dtype
-from oocdata.errors import RestoreError
+from oocdata.errors import RestoreError, SourceError
 
 _FORMAT = "oocdata save 4"
 _KEPT = 2
+_UNFINISHED = "unfinished.tmp"
+"""A fixed temporary name, so that the next save overwrites what a killed process left."""
 _NAME = re.compile(r"save-(\d{6})-(\d{9})\.npz")
 
 
@@ -57,8 +60,17 @@ def saves_in(folder: Path) -> list[Path]:
     return sorted((path for path in paths if _NAME.fullmatch(path.name)), reverse=True)
 
 
+def make_folder(folder: Path) -> None:
+    """Make the folder of saves if there is none; raise `SourceError` if it can't be written to."""
+    with _write_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        temporary = folder / _UNFINISHED
+        temporary.touch()
+        temporary.unlink()
+
+
 def write_save(folder: Path, save: Save) -> Path:
-    """Write a save atomically, or raise OSError; then delete all but the last two."""
+    """Write a save atomically, or raise `SourceError`; then delete all but the last two."""
     about: dict[str, Any] = {
         "format": _FORMAT, "epoch": save.epoch, "step": save.step,
         "fingerprint": save.fingerprint, "values": {},
@@ -69,14 +81,24 @@ def write_save(folder: Path, save: Save) -> Path:
         about["values"][group] = [[name, array.dtype.name] for name, array in values]
         members.update({f"{group}-{at}": array for at, (_, array) in enumerate(values)})
     members["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"save-{save.epoch:06d}-{save.step:09d}.npz"
-    # A fixed temporary name, so that the next save overwrites what a killed process left.
-    with atomic_file(str(path), str(folder / "unfinished.tmp")) as file:
-        np.savez(file, **members)  # type: ignore[arg-type]  # none is called `allow_pickle`
+    with _write_errors(path):
+        folder.mkdir(parents=True, exist_ok=True)
+        with atomic_file(str(path), str(folder / _UNFINISHED)) as file:
+            np.savez(file, **members)  # type: ignore[arg-type]  # none is called `allow_pickle`
     for old in saves_in(folder)[_KEPT:]:
         old.unlink()
     return path
+
+
+@contextmanager
+def _write_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise SourceError(
+            f"saves must be writable; the system says: {error.strerror or error}.", path=str(path)
+        ) from error
 
 
 def read_save(path: Path, *, with_values: bool = True) -> Save:

@@ -282,6 +282,7 @@ def test_pictures_with_channels_last_and_their_masks_get_the_same_crop():
     assert_array_equal(frames[:, 2] + 100, frame)
 
 
+@pytest.mark.filterwarnings("ignore:windows cross gaps")
 def test_patches_of_transposed_rows_and_of_chosen_windows():
     view = ooc.open(ARRAY, axis=(0, 1)).transpose(1, 0)
     tiles = view.patches((5, 2), step=(1, 4))
@@ -427,6 +428,10 @@ def test_methods_of_other_libraries_name_the_equivalent():
     for name in ("shape", "skip", "to_keras", "to_tf"):
         with pytest.raises(AttributeError, match=rf"a Zip has no `{name}`; .*oocdata's own|`fit`"):
             getattr(pairs, name)
+    for made in (pairs, pairs.map(abs), view.windows(2), view.patches(2)):
+        for name in ("windows", "next_frame", "astype"):
+            with pytest.raises(AttributeError, match=rf"has no `{name}`; a View has it\. .*Views "):
+                getattr(made, name)
     for name in ("map", "repeat", "prefetch", "shape", "shuffle"):
         with pytest.raises(AttributeError, match=rf"a Loader has no `{name}`; "):
             getattr(view.batches(2), name)

@@ -163,6 +163,7 @@ def test_repeated_rows(folder: Path, how: str) -> None:
         made.split(0.5, 0.5, by=np.arange(3 * ROWS) % 2)
 
 
+@pytest.mark.filterwarnings("ignore:windows cross gaps")
 @pytest.mark.parametrize("pad", [False, True])
 @pytest.mark.parametrize("inputs", [1, 2, (-1, 0)])
 def test_windows_of_repeated_rows(folder: Path, inputs: Any, pad: bool) -> None:

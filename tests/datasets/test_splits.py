@@ -596,3 +596,15 @@ def test_a_split_of_long_windows_takes_no_memory_for_each_row_of_each(axis: int 
     tracemalloc.stop()
     assert [len(part) for part in parts] == ([9010, 9010] if axis else [9505, 9505])
     assert peak < 8 * len(windows) * 10
+
+
+@pytest.mark.parametrize("argument", ["by", "stratify"])
+def test_ids_of_elements_instead_of_rows(argument: str) -> None:
+    """A label for each patch or window: the error says how to choose those that share rows."""
+    rows = ooc.open(np.zeros((1, 9, 9)))
+    patches = ooc.zip(rows.patches((3, 3), step=1), ooc.open(np.zeros(1))[np.zeros(49, int)])
+    for elements in (patches, ooc.open(np.arange(60)).windows(12)):
+        with pytest.raises(ArgumentError, match=r"rows; got 49\. .*by \.filter\(mask\)"):
+            elements.split(0.5, 0.5, **{argument: np.arange(49)})
+    with pytest.raises(ArgumentError, match=r"the 60 rows; got 9\.$"):
+        ooc.open(np.arange(60)).windows(12).split(0.5, 0.5, **{argument: np.arange(9)})

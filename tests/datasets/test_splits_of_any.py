@@ -107,6 +107,7 @@ def rows_of(part: Dataset) -> set[int]:
     return {row for array in arrays for row in np.unique(array).tolist() if row >= FIRST}
 
 
+@pytest.mark.filterwarnings("ignore:windows cross gaps")
 @given(st.data())
 @settings(max_examples=120)
 def test_no_two_parts_share_a_row(data: st.DataObject) -> None:

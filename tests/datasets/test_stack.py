@@ -121,6 +121,7 @@ def chosen(array: np.ndarray, data: st.DataObject) -> View:
     return ooc.open(array)
 
 
+@pytest.mark.filterwarnings("ignore:windows cross gaps")
 @given(st.data())
 def test_any_views(data: st.DataObject) -> None:
     shape = (7, *data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=3)))

@@ -202,6 +202,21 @@ def test_asarray(view: ooc.View):
     assert np.mean(view) == ARRAY.mean()
 
 
+def test_an_array_that_memory_can_not_hold(tmp_path: Path) -> None:
+    """What `fit(view, labels)` would read: the error says what to pass instead."""
+    path = tmp_path / "big.npy"
+    with open(path, "wb") as file:  # a file of holes
+        header = {"descr": "<f4", "fortran_order": False, "shape": (1 << 40, 2)}
+        np.lib.format.write_array_header_2_0(file, header)
+        file.truncate(file.tell() + (1 << 43))
+    view = ooc.open(path)
+    with pytest.raises(
+        MemoryError, match=r"<View: [0-9,]+ rows.*big\.npy.*\.batches\(size\)\.to_tf"
+    ):
+        np.asarray(view)
+    assert view[-1].tolist() == [0, 0]
+
+
 def test_asarray_of_other_datasets():
     """Without a rule of its own, NumPy would read row by row, also for `np.shape`."""
     source = RecordingSource(ARRAY)
@@ -290,6 +305,7 @@ def test_rows_of_a_lookup_table_are_shared_by_no_two_parts(view: ooc.View):
         ooc.zip(view, table[np.zeros(20, int)]).split(0.5, 0.5)
 
 
+@pytest.mark.filterwarnings("ignore:windows cross gaps")
 @pytest.mark.parametrize(
     "choose",
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from itertools import pairwise
 from typing import Any
 
@@ -279,6 +280,7 @@ def test_each_request_is_what_is_read():
     assert source.rows == [[6, 10, 0, 4], [12, 6]]
 
 
+@pytest.mark.filterwarnings("ignore:windows cross gaps")
 def test_windows_of_scalars_and_of_transposed_rows_chosen_one_by_one():
     rows = [1, 5, 3, 7]
     x, y = ooc.open(np.arange(10))[rows].windows(2, 1).take([0, 1])
@@ -288,6 +290,47 @@ def test_windows_of_scalars_and_of_transposed_rows_chosen_one_by_one():
     view = ooc.open(array)[rows].transpose()
     assert_array_equal(view.windows(1).take([2, 0])[:, 0], array[[3, 1]].transpose(0, 2, 1))
     assert_array_equal(view[..., ::-1].windows(2).take([1])[0], array[[5, 3], ::-1].swapaxes(1, 2))
+
+
+@pytest.mark.parametrize(
+    "choose",
+    [
+        lambda v: v[3:40],
+        lambda v: v[::-2],
+        lambda v: v[np.arange(60, 4, -4)],
+        lambda v: v.filter(np.arange(100) != 40),
+        lambda v: v[np.arange(100) % 50 < 20],
+        lambda v: v[[5, 5, 6]],
+        lambda v: v.split(0.5, 0.5, stratify=np.zeros(100, int))[0],
+        lambda v: v.split(0.5, 0.5, by=np.arange(100) // 10)[1],
+        lambda v: v.split(0.5, 0.5, by=np.arange(100) // 10 % 2)[0],
+        *(lambda v, at=at: v.folds(3)[at][0] for at in range(3)),
+    ],
+)
+@pytest.mark.parametrize("axis", [0, (0, 1)])
+def test_windows_that_cross_gaps_in_a_selection_warn(
+    choose: Any, axis: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neighbours in a selection that are none in the array, as a filter or random split leave."""
+    monkeypatch.setattr("oocdata.stretches.STRETCH", 7)
+    shape = (100,) if axis == 0 else (5, 20)
+    with warnings.catch_warnings(action="ignore"):
+        view = choose(ooc.open(np.arange(100).reshape(shape), axis=axis))
+    with warnings.catch_warnings(record=True, action="always") as caught:
+        pairs = view.next_frame()
+        ooc.windows((view, (0, 2)), pad=True)
+    x, y = pairs.take(np.arange(len(pairs)))
+    gaps = len(np.unique(y - x)) > 1
+    assert [each.filename for each in caught] == [__file__] * 2 * gaps
+    assert all("windows cross gaps" in str(each.message) for each in caught)
+    with warnings.catch_warnings(action="error"):
+        view.windows(1)
+        view.windows(2, episodes="none")
+        view.windows(1, 1, horizon=0)
+        if (np.diff(view) == 1).any():
+            runs = view.next_frame(episodes=ooc.episodes(time=view, step=1))
+            x, y = runs.take(np.arange(len(runs)))
+            assert (y - x == 1).all()
 
 
 def test_windows_of_rows_chosen_in_any_order_never_cross_an_outer_place() -> None:

@@ -335,6 +335,26 @@ def test_only_one_array(tmp_path: Path) -> None:
     assert_array_equal(read(open_source(path)), sample_array((5, 2)))
 
 
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [(h5py.vlen_dtype("i2"), np.arange(3)), (np.dtype([("a", "f4"), ("b", "i4")]), (1, 2))],
+    ids=["rows of unequal length", "fields"],
+)
+def test_labels_are_not_the_only_array_beside_rows_of_another_kind(
+    tmp_path: Path, dtype: Any, value: Any
+) -> None:
+    """Else a file of audio clips and labels would be opened as its labels, in silence."""
+    path = str(tmp_path / "a.h5")
+    with h5py.File(path, "w") as file:
+        file.create_dataset("clips", (3,), dtype)[0] = value
+        file["note"] = np.array([b"a", b"b"])
+    assert len(ooc.open(path)) == 3
+    with h5py.File(path, "a") as file:
+        file["labels"] = np.arange(3)
+    with pytest.raises(SeveralDatasetsError, match=r"several datasets: '/clips', '/labels'\."):
+        ooc.open(path)
+
+
 def test_no_array(tmp_path: Path) -> None:
     path = str(tmp_path / "a.h5")
     with h5py.File(path, "w"):

@@ -174,6 +174,11 @@ def test_folders_that_may_not_be_listed_or_entered(tmp_path: Path, monkeypatch: 
         raise PermissionError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr(os, "listdir", refuses)
+    for name in ("*.npy", ""):  # a glob ignores such folders
+        with pytest.raises(SourceError, match=rf"must be readable; .*\[file '{tmp_path}'\]"):
+            ooc.open(tmp_path / name)
+    with pytest.raises(SourceError, match="must be readable"):
+        ooc.check(tmp_path)
     with pytest.raises(MissingFileError, match=r"^No such file\. \[file"):
         ooc.open(tmp_path / "a.npy")
     monkeypatch.setattr(os, "stat", refuses)
@@ -188,8 +193,10 @@ def test_a_missing_file(tmp_path: Path):
         ooc.open(tmp_path / "aa.npy")
     with pytest.raises(MissingFileError, match=r"Nearby: a\.npy\."):
         ooc.open(tmp_path / "a")
-    with pytest.raises(FileNotFoundError, match=r"^No such file\. \[file"):
-        ooc.open(tmp_path / "nowhere/a.npy")
+    for name in ("nowhere/a.npy", "nowhere/else/a.npy"):
+        hint = rf"^No such file\. There is no folder '{tmp_path}/nowhere'\. \[file"
+        with pytest.raises(FileNotFoundError, match=hint):
+            ooc.open(tmp_path / name)
     for name in ("a.npy/g/u", "a.npy::g/u", "a.npy::/g/u"):
         hint = f"`key` names a dataset in a file: ooc.open('{tmp_path}/a.npy', 'g/u')."
         with pytest.raises(MissingFileError, match=re.escape(hint)):
@@ -211,6 +218,10 @@ def test_a_link_that_leads_nowhere_or_in_a_circle(tmp_path: Path):
 def test_a_glob_without_a_match(tmp_path: Path):
     with pytest.raises(MissingFileError, match=r"must match at least one file.*\*\.npy"):
         ooc.open(tmp_path / "*.npy")
+    for name in ("nowhere/*.npy", "nowhere/*/else/a*.npy"):
+        hint = rf"at least one file; got none\. There is no folder '{tmp_path}/nowhere'\. \[file"
+        with pytest.raises(MissingFileError, match=hint):
+            ooc.open(tmp_path / name)
 
 
 def test_two_stars_match_folders_of_any_depth(tmp_path: Path):
@@ -269,11 +280,19 @@ def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
         raise PermissionError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr("builtins.open", refuse)
-    with pytest.raises(SourceError, match=r"Permission denied.*a\.npy"):
-        ooc.open(path)
+    for use in (ooc.open, ooc.check):
+        for target in (path, path.with_name("*.npy"), [path, path]):
+            with pytest.raises(SourceError, match=r"Permission denied.*a\.npy"):
+                use(target)
 
 
 # --- what is not right
+
+
+def test_the_beginning_of_an_unknown_file_tells_what_it_is(tmp_path: Path):
+    (tmp_path / "a.h5").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\n")
+    with pytest.raises(UnknownFormatError, match="first bytes are b'version https://git-lfs"):
+        ooc.open(tmp_path / "a.h5")
 
 
 @pytest.mark.parametrize("content", [b"", b"x", b"hello, world", b"\x93NUM", b"PK", bytes(5000)])

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import oocdata as ooc
-from oocdata.errors import ArgumentError, RestoreError
+from oocdata.errors import ArgumentError, RestoreError, SourceError
 from oocdata.frontends.saves import Save, read_save, saves_in, write_save
 
 tf = pytest.importorskip("tensorflow")
@@ -659,13 +659,30 @@ class TestSaves:
             raise OSError("no space left")
 
         monkeypatch.setattr(np if at == "savez" else os, at, fail)
-        with pytest.raises(OSError, match="no space left"):
+        with pytest.raises(SourceError, match=r"no space left\. \[file '.*save-000000-000000009"):
             write_save(tmp_path, some_save(0, 9))
         monkeypatch.undo()
         assert saves_in(tmp_path) == [former]
         assert read_save(former).step == 7
         write_save(tmp_path, some_save(0, 9))
         assert not list(tmp_path.glob("*.tmp"))
+
+    def test_a_folder_that_can_not_be_written_to(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """An error before the first step, not at the end of the first epoch."""
+
+        def refuse(*_: object, **__: object) -> None:
+            raise PermissionError(13, "Permission denied")
+
+        steps: list[int] = []
+        counting = keras.callbacks.LambdaCallback(
+            on_train_batch_begin=lambda at, _: steps.append(at)
+        )
+        monkeypatch.setattr(Path, "touch", refuse)
+        with pytest.raises(SourceError, match=rf"Permission denied\. \[file '{tmp_path}'\]"):
+            train(tmp_path, callbacks=[counting])
+        assert steps == []
 
     def test_a_save_is_synced_before_it_is_renamed(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -11,6 +11,7 @@ import h5py
 import numpy as np
 import pytest
 import xarray as xr
+from numpy.testing import assert_array_equal
 from test_layouts import digest, elements
 from typer.testing import CliRunner
 
@@ -39,6 +40,23 @@ def counted(parts: Any) -> Counter[bytes]:
 
 def digests(rows: Any) -> Counter[bytes]:
     return Counter(map(digest, rows))
+
+
+def test_one_array_besides_coordinates(tmp_path: Path) -> None:
+    """The usual netCDF file: a variable with the coordinates of its axes."""
+    values = RANDOM.random((30, 4, 5))
+    axes = {"time": np.arange(30), "lat": np.arange(4.0), "lon": np.arange(5.0)}
+    field = xr.DataArray(values, axes, list(axes))
+    xr.Dataset({"t2m": field}).to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
+    found = contents(str(tmp_path / "a.nc"))
+    assert str(found).startswith("One array besides coordinates: /t2m\n")
+    ran = run(found)
+    assert_array_equal(ran["frames"].read_all(), values)
+    assert_array_equal(ran["x"], ran["loader"].batch(0)[0])
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["clips"] = np.zeros((30, 2))
+        file["other"] = np.zeros((20, 2))
+    assert contents(str(tmp_path / "a.h5")).layout is None
 
 
 def test_the_training_part_of_a_split(tmp_path: Path) -> None:

@@ -213,6 +213,7 @@ def contents(target: Any, key: str | None = None) -> Contents:
         entries[entries.index(entry)] = _describe(replace(opening, key=entry.key))
     elif not opening.arguments and all(entry.parts == 1 for entry in described):
         layout = arrays_of_the_same_rows(opening, [entry.key or "" for entry in described])
+        layout = layout or _of_the_only_array(opening)
     return Contents(title, tuple(entries), tuple(keys[_MOST_DESCRIBED:]), layout)
 
 
@@ -224,6 +225,14 @@ def _of_several_files(opening: Opening) -> Layout | None:
         names = [name or "" for name in list_datasets(paths[0])]
         if len(names) > 1 and not numbered_groups(names):
             return arrays_of_the_same_rows(opening, names)
+    return None
+
+
+def _of_the_only_array(opening: Opening) -> Layout | None:
+    """Return code for the array that `open` takes without a key, besides coordinates and text."""
+    with suppress(SourceError, ArgumentError):
+        found = _describe(opening, brief=True)
+        return Layout("One array besides coordinates", found.key or "", found.code, ())
     return None
 
 
