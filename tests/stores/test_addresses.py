@@ -29,7 +29,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 from numpy.testing import assert_array_equal
-from servers.faults import Refuse
+from servers.faults import Exchange, Refuse
+from servers.http import Answer, refusal
 from servers.proxy import FaultProxy
 from servers.ranges import RangeServer
 from servers.s3 import S3
@@ -396,6 +397,36 @@ def test_a_signature_of_the_environment_is_told_nowhere(
     assert told
     for text in told:
         assert SECRET not in text
+
+
+def test_credentials_of_the_environment_may_be_corrected(
+    s3: str, bucket: S3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client of a store takes them when it is made: after a refusal another one is made."""
+
+    async def of_the_key(exchange: Exchange) -> Answer:
+        if "KEYTHATISVALID" in exchange.request.headers["authorization"]:
+            return (await exchange.forward(exchange.request)).answer()
+        return refusal(403)
+
+    with FaultProxy(bucket.url, lambda *_: of_the_key) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+        for read in (lambda: ooc.open(f"{s3}/a.npy"), lambda: ooc.open(f"{s3}/*.npy")):
+            client.cache_clear()
+            monkeypatch.setenv("AWS_ACCESS_KEY_ID", "KEYTHATEXPIRED")
+            with pytest.raises(SourceError, match="403"):
+                read()
+            monkeypatch.setenv("AWS_ACCESS_KEY_ID", "KEYTHATISVALID")
+            assert len(read()) == len(ROWS)
+
+
+def test_an_address_of_ipv6(tmp_path: Path) -> None:
+    """Its host is in brackets, which are no pattern."""
+    np.save(tmp_path / "a.npy", ROWS)
+    with RangeServer(tmp_path, address="::1") as server:
+        assert_array_equal(ooc.open(f"{server.url}/a.npy").take([3, 50]), ROWS[[3, 50]])
+        with pytest.raises(SourceError, match="can't list"):
+            ooc.open(f"{server.url}/[a].npy")
 
 
 def certificate(folder: Path) -> Path:
