@@ -6,6 +6,7 @@ import io
 import json
 import pickle
 import ssl
+import threading
 import traceback
 from base64 import b64encode
 from collections import Counter
@@ -39,11 +40,12 @@ from stored_layouts import numbers
 import oocdata as ooc
 from oocdata.cli import app
 from oocdata.describe import as_json, fingerprint
+from oocdata.engines.prefetch import GAP
 from oocdata.errors import ArgumentError, MissingFileError, OocdataError, SourceError
 from oocdata.stores import address as addresses
 from oocdata.stores import link as links
 from oocdata.stores.address import Address, client, list_names
-from oocdata.stores.link import Link
+from oocdata.stores.link import REQUESTS, Link
 
 ROWS = numbers((60, 4, 6))
 KEYS = {
@@ -214,6 +216,25 @@ def test_paths_of_a_file_system(kind: str, tmp_path: Path, monkeypatch: pytest.M
         ooc.open(f"{root}/gone/*.npy", store=files)
     if kind == "file":
         check(ooc.open("b/a.npy", store=files))
+
+
+def test_a_file_system_is_asked_as_many_times_at_once_as_a_store(tmp_path: Path) -> None:
+    """Each call waits until all are in flight."""
+    rows = np.arange(REQUESTS * 2 * GAP).reshape(2 * REQUESTS, GAP)
+    np.save(tmp_path / "a.npy", rows)
+
+    class Slow(fsspec.get_filesystem_class("file")):
+        all_of_them: threading.Barrier | None = None
+
+        def cat_file(self, *given: Any, **named: Any) -> Any:
+            if self.all_of_them is not None:
+                self.all_of_them.wait(30)
+            return super().cat_file(*given, **named)
+
+    files = Slow(skip_instance_cache=True)
+    view = ooc.open(str(tmp_path / "a.npy"), store=files)
+    files.all_of_them = threading.Barrier(REQUESTS)
+    assert_array_equal(view.take(np.arange(REQUESTS) * 2), rows[::2])
 
 
 def test_chunks_that_are_written_into_references() -> None:
