@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,9 @@ from servers.ranges import RangeServer
 
 import oocdata as ooc
 from oocdata.engines.cache import cache as chunk_cache
+from oocdata.engines.prefetch import prefetched
 from oocdata.errors import SourceError
+from oocdata.formats.zarr.rewritten import MetadataFile
 from oocdata.stores.link import REQUESTS, link
 
 ROWS = np.arange(64 * 2560, dtype="i4").reshape(64, 2560)
@@ -134,6 +138,51 @@ def test_an_array_that_is_rewritten_between_two_requests(
     with pytest.raises(SourceError, match=r"changed|written anew") as caught:
         read()
     assert caught.value.rows is not None
+
+
+def test_over_new_connections_only_the_first_run_is_compared_before_it_comes(
+    server: Rewriting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else nothing would confirm the objects of the others."""
+    write(server.folder / "a.zarr", "v3")
+    reader = ooc.open(f"{server.url}/a.zarr").source.reader
+    places = np.arange(8)[:, None] * [1, 0]
+    monkeypatch.setattr(link(), "_answers", 0)
+    for first, before in ((0, 1), (4, 0)):
+        server.reset()
+        server.hold()
+        with prefetched(reader.fetches(places[first : first + 4])):
+            server.wait_for(4 + before)
+            asked = [one.path for one in server.log]
+            assert len(asked) == len(set(asked)) == 4 + before
+            server.release()
+            reader.read_chunks(places[first : first + 4], np.empty((4, 4, 2560), "i4"))
+            reader.check()
+        assert server.requests == 5
+
+
+def test_a_run_does_not_wait_for_the_comparison_of_a_later_one(
+    server: Rewriting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(server.folder / "a.zarr", "v3")
+    reader = ooc.open(f"{server.url}/a.zarr").source.reader
+    places = np.arange(8)[:, None] * [1, 0]
+    waited: list[bool] = []
+    monkeypatch.setattr(MetadataFile, "_wait", lambda self, one: waited.append(one.done()))
+    with ExitStack() as stack:
+        stack.enter_context(prefetched(reader.fetches(places[:4])))
+        reader._described._comparisons[0].result.result()
+        server.hold()
+        stack.enter_context(prefetched(reader.fetches(places[4:])))
+        server.wait_for(4)
+        outs = np.empty((4, 4, 2560), "i4")
+        reader.read_chunks(places[:4], outs)
+        server.release()
+        while link()._in_flight or not all(map(reader.objects.known, range(8))):
+            threading.Event().wait(0.001)
+        reader.check()
+    assert waited in ([], [True])
+    assert_array_equal(outs.reshape(16, 2560), ROWS[:16])
 
 
 @pytest.mark.parametrize("kind", ["v3", "shards"])

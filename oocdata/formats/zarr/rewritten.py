@@ -26,8 +26,9 @@ from oocdata.stores.versions import ObjectVersion
 
 @dataclass(slots=True, eq=False)
 class _Comparison:
-    """A comparison that begins when objects have come."""
+    """A comparison for some objects, which begins when those `coming` are there."""
 
+    numbers: set[int]
     coming: set[int]
     result: Future[None] = field(init=False)
     may_begin: asyncio.Event = field(default_factory=asyncio.Event)
@@ -41,15 +42,18 @@ class MetadataFile:
         self._address = Address.of(version.path)
         #: Objects that were read for the first time, since when no comparison has begun.
         self._unconfirmed: set[int] = set()
+        #: Those of them that were decoded, or are being decoded.
+        self._decoded: set[int] = set()
         self._comparisons: list[_Comparison] = []
         self._waiting: list[_Comparison] = []  # changed in the loop alone
 
     def expect(self, number: int, version: int) -> None:
         """Compare or record the version of an object that has come; called in the link's loop."""
         is_first = self._is_new(number)
+        if is_first:  # before it is known: a reader looks at both
+            self._unconfirmed.add(number)
         self._objects.expect(number, version)
         if is_first:
-            self._unconfirmed.add(number)
             for one in self._waiting:
                 self._begin(one, {number})
 
@@ -64,8 +68,15 @@ class MetadataFile:
 
     def fetches(self, numbers: Sequence[int]) -> list[Fetch]:
         """Describe the comparison for objects that will be read, if it is necessary."""
-        new = {one for one in numbers if self._is_new(one) or one in self._unconfirmed}
+        new = self._not_confirmed(numbers)
         return [Fetch(self, new)] if new else []
+
+    def decoding(self, numbers: Sequence[int]) -> None:
+        """Note objects that `check` is to confirm."""
+        self._decoded |= self._not_confirmed(numbers)
+
+    def _not_confirmed(self, numbers: Sequence[int]) -> set[int]:
+        return {one for one in numbers if self._is_new(one) or one in self._unconfirmed}
 
     def cost(self, wanted: Sequence[Fetch], *, cold: bool) -> Cost:
         """Return no cost: `explain` counts the requests for data, which can be told exactly."""
@@ -75,12 +86,14 @@ class MetadataFile:
     def prefetch(self, wanted: Sequence[Fetch]) -> Iterator[Link]:
         """Compare during a block, once the objects have come; see `check`.
 
-        Over new connections without waiting for them, so that the first batch comes no later: what
-        changes while it comes is noticed with the second.
+        Over new connections the first one does not wait for them, so that the first batch comes no
+        later: what changes while it comes is noticed with the second.
         """
-        at_once = link().is_cold() or self._objects.versions is None
-        numbers = set[int]() if at_once else set[int]().union(*(one.ranges for one in wanted))
-        comparison = _Comparison(numbers)
+        is_first = link().is_cold() and not self._unconfirmed
+        at_once = is_first or self._objects.versions is None
+        coming = set[int]().union(*(one.ranges for one in wanted))
+        numbers = coming | self._unconfirmed
+        comparison = _Comparison(numbers, set() if at_once else coming)
         # Outside the budget for answers: while one waits there, an answer larger than the budget,
         # which must be alone in it, would wait for ever.
         comparison.result = link().start(partial(self._compare, comparison))
@@ -106,18 +119,21 @@ class MetadataFile:
         if not is_same or bytes(answer.data) != self._content:
             raise SourceError(CHANGED, path=self._address.url)
         self._unconfirmed -= confirmed
+        self._decoded -= confirmed
 
     def check(self) -> None:
-        """Raise `SourceError` if the array was rewritten before the objects read so far came."""
-        comparisons = list(self._comparisons)
-        is_requested = bool(comparisons)
-        for one in comparisons:
+        """Raise `SourceError` if the array was rewritten before the objects decoded so far came."""
+        left = self._decoded & self._unconfirmed
+        for one in list(self._comparisons):
+            if not left & one.numbers:
+                continue
             if not any(map(self._is_new, list(one.coming))):  # else it is of a later run
                 try:
                     self._wait(one.result)
                 except CancelledError:  # another thread was done with it
-                    is_requested = False
-        if self._unconfirmed and not is_requested:
+                    continue
+            left -= one.numbers
+        if left:
             self.compare()
 
     def compare(self) -> None:
