@@ -120,7 +120,8 @@ def _open_any(target: Any, options: Options) -> Source:
 def files_matching(path: str) -> list[str] | None:
     """Return the files that a glob matches, in natural order; None if the path is no glob."""
     if is_url(path):
-        if "*" not in path and "[" not in path:
+        name = path.partition("://")[2].partition("/")[2]  # the host may be [::1]
+        if "*" not in name and "[" not in name:
             return None
         if "**" in path:
             raise ArgumentError(

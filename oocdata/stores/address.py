@@ -179,6 +179,7 @@ def list_names(address: Address) -> Iterator[tuple[str, bool]]:
             return
         listed = obstore().list_with_delimiter(address.store, prefix or None)
     except Exception as error:  # the errors of clients have no other common class
+        client.cache_clear()  # as in `oocdata.stores.link`
         raise to_source_error(error, address.url) from None
     for folder in listed["common_prefixes"]:
         yield folder.rstrip("/").removeprefix(prefix), True

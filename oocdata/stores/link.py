@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
 
 from oocdata.errors import MissingFileError, SourceError
-from oocdata.stores.address import obstore
+from oocdata.stores.address import client, obstore
 from oocdata.stores.answers import (
     CHANGED,
     Answer,
@@ -243,7 +243,9 @@ class Link(AnswerBudget):
                 is_over = not left or time.monotonic() > began + _OUTAGE
                 if is_over or not (lasts or is_broken_off(error)):
                     final = to_source_error(error, address.url, tag)
-                    if missing_ok and isinstance(final, MissingFileError):
+                    if not isinstance(final, MissingFileError):
+                        client.cache_clear()  # the next one takes the credentials of that time
+                    elif missing_ok:
                         return None
                     raise final from None
             pause = _PAUSE * 2 ** (_TRIES - 1 - left)
@@ -270,12 +272,12 @@ class Link(AnswerBudget):
         self, address: Address, start: int, stop: int | None, options: dict[str, Any]
     ) -> Answer:
         """Make one request."""
-        client = address.store
-        if isinstance(client, FsspecClient):
+        store = address.store
+        if isinstance(store, FsspecClient):
             async with asyncio.timeout(_SECONDS):
-                return await client.ask(address.name, start, stop)
+                return await store.ask(address.name, start, stop)
         if start < 0 and address.root.startswith(("az", "abfs")):  # Azure knows no suffix
-            whole = await self._tracked(obstore().head_async(client, address.name))
+            whole = await self._tracked(obstore().head_async(store, address.name))
             options = {"if_match": whole["e_tag"], **options}
             start, stop = max(0, whole["size"] + start), whole["size"]
         if start < 0:
@@ -283,7 +285,7 @@ class Link(AnswerBudget):
         elif stop is not None:
             options = {**options, "range": (start, stop)}
         found = await self._tracked(
-            obstore().get_async(client, address.name, options=options or None)
+            obstore().get_async(store, address.name, options=options or None)
         )
         start, stop = found.range
         async with asyncio.timeout(_SECONDS + (stop - start) / _LEAST_RATE):

@@ -6,7 +6,9 @@ import asyncio
 import os
 import shutil
 import signal
+import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -22,8 +24,9 @@ from servers.ranges import RangeServer
 
 import oocdata as ooc
 from oocdata.engines.cache import cache as chunk_cache
-from oocdata.engines.prefetch import Fetch
+from oocdata.engines.prefetch import Fetch, prefetched
 from oocdata.errors import SourceError
+from oocdata.formats.zarr.rewritten import MetadataFile
 from oocdata.stores.link import REQUESTS, link
 
 ROWS = np.arange(64 * 2560, dtype="i4").reshape(64, 2560)
@@ -140,6 +143,51 @@ def test_an_array_that_is_rewritten_between_two_requests(
     assert caught.value.rows is not None
 
 
+def test_over_new_connections_only_the_first_run_is_compared_before_it_comes(
+    server: Rewriting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else nothing would confirm the objects of the others."""
+    write(server.folder / "a.zarr", "v3")
+    reader = ooc.open(f"{server.url}/a.zarr").source.reader
+    places = np.arange(8)[:, None] * [1, 0]
+    monkeypatch.setattr(link(), "_answers", 0)
+    for first, before in ((0, 1), (4, 0)):
+        server.reset()
+        server.hold()
+        with prefetched(reader.fetches(places[first : first + 4])):
+            server.wait_for(4 + before)
+            asked = [one.path for one in server.log]
+            assert len(asked) == len(set(asked)) == 4 + before
+            server.release()
+            reader.read_chunks(places[first : first + 4], np.empty((4, 4, 2560), "i4"))
+            reader.check()
+        assert server.requests == 5
+
+
+def test_a_run_does_not_wait_for_the_comparison_of_a_later_one(
+    server: Rewriting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(server.folder / "a.zarr", "v3")
+    reader = ooc.open(f"{server.url}/a.zarr").source.reader
+    places = np.arange(8)[:, None] * [1, 0]
+    waited: list[bool] = []
+    monkeypatch.setattr(MetadataFile, "_wait", lambda self, one: waited.append(one.done()))
+    with ExitStack() as stack:
+        stack.enter_context(prefetched(reader.fetches(places[:4])))
+        reader._described._comparisons[0][-1].result()
+        server.hold()
+        stack.enter_context(prefetched(reader.fetches(places[4:])))
+        server.wait_for(4)
+        outs = np.empty((4, 4, 2560), "i4")
+        reader.read_chunks(places[:4], outs)
+        server.release()
+        while link()._in_flight or not all(map(reader.objects.known, range(8))):
+            threading.Event().wait(0.001)
+        reader.check()
+    assert waited in ([], [True])
+    assert_array_equal(outs.reshape(16, 2560), ROWS[:16])
+
+
 @pytest.mark.parametrize("kind", ["v3", "shards"])
 def test_a_source_that_is_read_without_a_dataset(server: Rewriting, kind: str) -> None:
     path = server.folder / "a.zarr"
@@ -221,7 +269,9 @@ def test_a_fork_during_a_request(
     with monkeypatch.context() as patched:
         patched.setattr(link(), "get", for_ever)
         reader._indices[0] = link().start(lambda: reader._index_of(0))
-        with reader._described.prefetch([Fetch(reader._described, [])]):
+        reader._described.expect(0, 1)
+        reader._described.decoding([0])
+        with reader._described.prefetch([Fetch(reader._described, [0])]):
             assert "forked after one was read from" in in_a_fork(read)
         reader._indices.pop(0).cancel()
 

@@ -89,9 +89,15 @@ class CountedServer:
     # Life
 
     def __enter__(self) -> Self:
-        listening = socket.create_server((self._address, self._port), backlog=1024)
+        is_v6 = ":" in self._address
+        listening = socket.create_server(
+            (self._address, self._port),
+            family=socket.AF_INET6 if is_v6 else socket.AF_INET,
+            backlog=1024,
+        )
         port = listening.getsockname()[1]
-        self.url = f"{'https' if self._tls else 'http'}://{self._address}:{port}"
+        host = f"[{self._address}]" if is_v6 else self._address
+        self.url = f"{'https' if self._tls else 'http'}://{host}:{port}"
         ready = threading.Event()
         name = f"test-server-{port}"
         self._thread = threading.Thread(

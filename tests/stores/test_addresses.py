@@ -6,6 +6,7 @@ import io
 import json
 import pickle
 import ssl
+import threading
 import traceback
 from base64 import b64encode
 from collections import Counter
@@ -29,7 +30,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 from numpy.testing import assert_array_equal
-from servers.faults import Refuse
+from servers.faults import Exchange, Refuse
+from servers.http import Answer, refusal
 from servers.proxy import FaultProxy
 from servers.ranges import RangeServer
 from servers.s3 import S3
@@ -38,11 +40,12 @@ from stored_layouts import numbers
 import oocdata as ooc
 from oocdata.cli import app
 from oocdata.describe import as_json, fingerprint
+from oocdata.engines.prefetch import GAP
 from oocdata.errors import ArgumentError, MissingFileError, OocdataError, SourceError
 from oocdata.stores import address as addresses
 from oocdata.stores import link as links
 from oocdata.stores.address import Address, client, list_names
-from oocdata.stores.link import Link
+from oocdata.stores.link import REQUESTS, Link
 
 ROWS = numbers((60, 4, 6))
 KEYS = {
@@ -213,6 +216,25 @@ def test_paths_of_a_file_system(kind: str, tmp_path: Path, monkeypatch: pytest.M
         ooc.open(f"{root}/gone/*.npy", store=files)
     if kind == "file":
         check(ooc.open("b/a.npy", store=files))
+
+
+def test_a_file_system_is_asked_as_many_times_at_once_as_a_store(tmp_path: Path) -> None:
+    """Each call waits until all are in flight."""
+    rows = np.arange(REQUESTS * 2 * GAP).reshape(2 * REQUESTS, GAP)
+    np.save(tmp_path / "a.npy", rows)
+
+    class Slow(fsspec.get_filesystem_class("file")):
+        all_of_them: threading.Barrier | None = None
+
+        def cat_file(self, *given: Any, **named: Any) -> Any:
+            if self.all_of_them is not None:
+                self.all_of_them.wait(30)
+            return super().cat_file(*given, **named)
+
+    files = Slow(skip_instance_cache=True)
+    view = ooc.open(str(tmp_path / "a.npy"), store=files)
+    files.all_of_them = threading.Barrier(REQUESTS)
+    assert_array_equal(view.take(np.arange(REQUESTS) * 2), rows[::2])
 
 
 def test_chunks_that_are_written_into_references() -> None:
@@ -396,6 +418,36 @@ def test_a_signature_of_the_environment_is_told_nowhere(
     assert told
     for text in told:
         assert SECRET not in text
+
+
+def test_credentials_of_the_environment_may_be_corrected(
+    s3: str, bucket: S3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client of a store takes them when it is made: after a refusal another one is made."""
+
+    async def of_the_key(exchange: Exchange) -> Answer:
+        if "KEYTHATISVALID" in exchange.request.headers["authorization"]:
+            return (await exchange.forward(exchange.request)).answer()
+        return refusal(403)
+
+    with FaultProxy(bucket.url, lambda *_: of_the_key) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+        for read in (lambda: ooc.open(f"{s3}/a.npy"), lambda: ooc.open(f"{s3}/*.npy")):
+            client.cache_clear()
+            monkeypatch.setenv("AWS_ACCESS_KEY_ID", "KEYTHATEXPIRED")
+            with pytest.raises(SourceError, match="403"):
+                read()
+            monkeypatch.setenv("AWS_ACCESS_KEY_ID", "KEYTHATISVALID")
+            assert len(read()) == len(ROWS)
+
+
+def test_an_address_of_ipv6(tmp_path: Path) -> None:
+    """Its host is in brackets, which are no pattern."""
+    np.save(tmp_path / "a.npy", ROWS)
+    with RangeServer(tmp_path, address="::1") as server:
+        assert_array_equal(ooc.open(f"{server.url}/a.npy").take([3, 50]), ROWS[[3, 50]])
+        with pytest.raises(SourceError, match="can't list"):
+            ooc.open(f"{server.url}/[a].npy")
 
 
 def certificate(folder: Path) -> Path:

@@ -152,16 +152,19 @@ class RemoteReader(ShardReader):
     def read_chunks(self, places: Ints, outs: Sequence[NDArray[Any]]) -> None:
         """Decode chunks; see `oocdata.engines.chunked.ChunkReader`."""
         self._end_sharing()
+        numbers = self.objects.object_numbers(places)
+        self._described.decoding(numbers)
         if self._index is not None:
             return super().read_chunks(places, outs)
         try:
-            stored = self._whole.take(self.objects.object_numbers(places))
+            stored = self._whole.take(numbers)
         except SourceError as error:
             self._failed(error, places)
         return self._write(places, outs, stored.__getitem__)
 
     def _failed(self, error: Exception, places: Ints) -> NoReturn:
-        if not isinstance(error, SourceError):  # a chunk of a newer array is not damaged
+        # A chunk that came and is of a newer array is not damaged.
+        if not isinstance(getattr(error, "cause", None) or error, SourceError):
             self._described.compare()
         super()._failed(error, places)
 

@@ -31,13 +31,15 @@ class MetadataFile:
         self._address = Address.of(version.path)
         #: Objects that were read for the first time, since when no comparison has begun.
         self._unconfirmed: set[int] = set()
-        #: Comparisons, each with the objects that must have come before it begins.
-        self._comparisons: list[tuple[Sequence[int], Future[None]]] = []
+        #: Those of them that were decoded, or are being decoded.
+        self._decoded: set[int] = set()
+        #: Comparisons: for which objects, which of them must come before it begins, and its result.
+        self._comparisons: list[tuple[set[int], set[int], Future[None]]] = []
         self._waiting: list[asyncio.Event] = []  # changed in the loop alone
 
     def expect(self, number: int, version: int) -> None:
         """Compare or record the version of an object that has come; called in the link's loop."""
-        if self._is_new(number):
+        if self._is_new(number):  # before it is known: a reader looks at both
             self._unconfirmed.add(number)
         self._objects.expect(number, version)
         for arrival in self._waiting:
@@ -48,8 +50,15 @@ class MetadataFile:
 
     def fetches(self, numbers: Sequence[int]) -> list[Fetch]:
         """Describe the comparison for objects that will be read, if it is necessary."""
-        new = [one for one in numbers if self._is_new(one) or one in self._unconfirmed]
+        new = self._not_confirmed(numbers)
         return [Fetch(self, new)] if new else []
+
+    def decoding(self, numbers: Sequence[int]) -> None:
+        """Note objects that `check` is to confirm."""
+        self._decoded |= self._not_confirmed(numbers)
+
+    def _not_confirmed(self, numbers: Sequence[int]) -> set[int]:
+        return {one for one in numbers if self._is_new(one) or one in self._unconfirmed}
 
     def cost(self, wanted: Sequence[Fetch], *, cold: bool) -> Cost:
         """Return no cost: `explain` counts the requests for data, which can be told exactly."""
@@ -59,26 +68,29 @@ class MetadataFile:
     def prefetch(self, wanted: Sequence[Fetch]) -> Iterator[Link]:
         """Compare during a block, once the objects have come; see `check`.
 
-        Over new connections without waiting for them, so that the first batch comes no later: what
-        changes while it comes is noticed with the second.
+        Over new connections the first one does not wait for them, so that the first batch comes no
+        later: what changes while it comes is noticed with the second.
         """
-        at_once = link().is_cold() or self._objects.versions is None
-        numbers = [] if at_once else [number for one in wanted for number in one.ranges]
+        is_first = link().is_cold() and not self._unconfirmed
+        at_once = is_first or self._objects.versions is None
+        numbers = set[int]().union(*(one.ranges for one in wanted))
+        coming = set[int]() if at_once else numbers
         # Outside the budget for answers: while one waits there, an answer larger than the budget,
         # which must be alone in it, would wait for ever.
-        comparison = numbers, link().start(partial(self._compare, numbers))
+        result = link().start(partial(self._compare, coming))
+        comparison = numbers | self._unconfirmed, coming, result
         self._comparisons.append(comparison)
         try:
             yield link()
         finally:
             self._comparisons.remove(comparison)
-            comparison[1].cancel()
+            result.cancel()
 
-    async def _compare(self, numbers: Iterable[int] = ()) -> None:
+    async def _compare(self, coming: Iterable[int] = ()) -> None:
         arrival = asyncio.Event()
         self._waiting.append(arrival)
         try:
-            for number in numbers:
+            for number in coming:
                 while self._is_new(number):
                     arrival.clear()
                     await arrival.wait()
@@ -91,18 +103,21 @@ class MetadataFile:
         if not is_same or bytes(answer.data) != self._content:
             raise SourceError(CHANGED, path=self._address.url)
         self._unconfirmed -= confirmed
+        self._decoded -= confirmed
 
     def check(self) -> None:
-        """Raise `SourceError` if the array was rewritten before the objects read so far came."""
-        comparisons = list(self._comparisons)
-        is_requested = bool(comparisons)
-        for numbers, result in comparisons:
-            if not any(map(self._is_new, numbers)):  # else it is of a later run
+        """Raise `SourceError` if the array was rewritten before the objects decoded so far came."""
+        left = self._decoded & self._unconfirmed
+        for numbers, coming, result in list(self._comparisons):
+            if not left & numbers:
+                continue
+            if not any(map(self._is_new, coming)):  # else it is of a later run
                 try:
                     self._wait(result)
                 except CancelledError:  # another thread was done with it
-                    is_requested = False
-        if self._unconfirmed and not is_requested:
+                    continue
+            left -= numbers
+        if left:
             self.compare()
 
     def compare(self) -> None:
