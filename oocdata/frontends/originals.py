@@ -19,7 +19,7 @@ import threading
 from collections.abc import Hashable
 from typing import Any
 
-from oocdata.errors import traceback_text
+from oocdata.errors import OocdataError, traceback_text
 
 _MOST = 16
 """Most exceptions kept: the traceback of a failed read that nobody consumes keeps its arrays
@@ -80,9 +80,10 @@ def _error_class() -> Any:
 def _new(kind: type[Any], *args: Any, **keywords: Any) -> BaseException:
     if len(args) == 1 and isinstance(args[0], BaseException):
         # Python 3.11 calls the class again if the exception has another type than was raised, and
-        # then replaces its traceback.
+        # then replaces its traceback. (Messages of this package say it all.)
         original: BaseException = args[0]
-        if "Traceback" not in "".join(getattr(original, "__notes__", ())):
+        notes = "".join(getattr(original, "__notes__", ()))
+        if not isinstance(original, OocdataError) and "Traceback" not in notes:
             original.add_note(f"In a thread that reads:\n\n{traceback_text(original)}")
         return original
     message = keywords.get("message", args[2] if len(args) > 2 else "")
