@@ -65,8 +65,8 @@ ROWS = ooc.open(np.broadcast_to(np.uint8(0), COUNT))
     ("most", "made"),
     [
         (10, lambda: class_parts(LABELS, (0.8, 0.2), 0)),  # bytes for each element
-        (11, lambda: ROWS.split(0.8, 0.2, stratify=LABELS)),
-        (11, lambda: ROWS.split(0.8, 0.2, by=LABELS)),
+        (12, lambda: ROWS.split(0.8, 0.2, stratify=LABELS)),
+        (12, lambda: ROWS.split(0.8, 0.2, by=LABELS)),
         (11, lambda: ROWS.windows(2).split(0.8, 0.2, by=LABELS)),
         (14, lambda: Weighted.of(Shuffle(), WEIGHTS)),
         (11, lambda: ooc.balanced(LABELS)),

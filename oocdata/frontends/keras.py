@@ -109,8 +109,9 @@ class _OrderedBatches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has
             arrays = iter(without_aliases(leaves(batch)))
             return map_tree(lambda _: next(arrays), batch)
         except BaseException as error:
-            # Keras ends no epoch in which a read failed, and the exception may keep this object.
-            self._ahead, self._in_epoch = None, False
+            self._ahead = None  # the exception may keep this object
+            if step in self._asked:  # Keras ends no epoch in which a read failed
+                self._in_epoch = False
             in_graph = self._begun and threading.current_thread() is not threading.main_thread()
             if in_graph and keras.backend.backend() == "tensorflow":
                 raise error_for_tensorflow(error, id(self)) from error
@@ -122,6 +123,7 @@ class _OrderedBatches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has
         if not (self._in_epoch or self._asked):
             return self._inspected(step)
         at = len(self._asked)
+        self._check_order(at, step)
         self._asked.add(step)
         batch = self._next(at, step)
         if len(self._asked) == len(self):
@@ -133,6 +135,9 @@ class _OrderedBatches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has
         if self._asked:
             self._epoch += 1
             self._ahead, self._asked, self._seen = None, set(), {}
+
+    def _check_order(self, at: int, step: int) -> None:
+        """Raise if Keras may not request a step as number `at` of a pass; nothing has changed."""
 
     def _inspected(self, step: int) -> Batch:
         """Return a batch of the next pass, at which Keras looks before it begins one."""
@@ -168,16 +173,19 @@ class Batches(_OrderedBatches):
             self._seen[step] = self._read(step)
         return self._seen[step] if step in self._seen else self.loader.batch(step, self._epoch)
 
-    def _next(self, at: int, step: int) -> Batch:
-        if not self._in_epoch:  # Keras's threads may request steps after one: without reading ahead
-            return self._inspected(step)
-        if step != at:
+    def _check_order(self, at: int, step: int) -> None:
+        # A thread of an iterator that `fit` has left may request a step after the next one began.
+        if self._in_epoch and step != at:
             raise ArgumentError(
                 "`shuffle` must be False in `fit` on a loader's batches: Keras asked for step "
                 f"{step} after {at} others, and the loader's own order, which is cheap to read, "
                 "would be lost. Pass fit(…, shuffle=False); the loader shuffles: "
                 "`batches(…, shuffle=True)`."
             )
+
+    def _next(self, at: int, step: int) -> Batch:
+        if not self._in_epoch:  # Keras's threads may request steps after one: without reading ahead
+            return self._inspected(step)
         return self._seen.pop(step) if step in self._seen else self._read(step)
 
     def _read(self, step: int) -> Batch:

@@ -428,7 +428,7 @@ def flipped(data: bytes) -> bytes:
 PNG, JPEG, WEBP = (encoded(drawn(6), kind) for kind in ("PNG", "JPEG", "WEBP"))
 WRONG: dict[str, tuple[bytes, type[Exception], str]] = {
     "empty": (b"", TruncatedFileError, "it is empty"),
-    "no picture": (b"<!DOCTYPE html>", UnknownFormatError, r"first bytes are b'<!DOCTYP'"),
+    "no picture": (b"<!DOCTYPE html>", UnknownFormatError, r"first bytes are b'<!DOCTYP"),
     "cut short, png": (PNG[: len(PNG) // 2], DamagedChunkError, "must decode as PNG"),
     "cut short, jpeg": (JPEG[:-20], TruncatedFileError, "must have an end"),
     "cut short after a thumbnail": (

@@ -312,6 +312,22 @@ def test_a_pydataset_begins_the_next_epoch_with_each_fit() -> None:
     assert steps == expected
 
 
+def test_a_late_request_of_the_last_fit_changes_nothing() -> None:
+    """A thread of an iterator that `fit` has left may request a step within the next epoch."""
+    made = loader()
+    dataset = made.to_keras()
+    for epoch in range(2):
+        assert dataset.workers == 1  # Keras makes an iterator
+        dataset.on_epoch_end()
+        dataset.on_epoch_begin()
+        for step in range(4):
+            if step < 2:
+                with pytest.raises(ArgumentError, match="asked for step 5 after"):
+                    dataset[5]
+            np.testing.assert_array_equal(dataset[step][0], made.batch(step, epoch)[0])
+        dataset.on_epoch_end()
+
+
 def test_steps_that_keras_shuffles_are_refused() -> None:
     """Shuffled steps would decode a chunk again for each of its rows."""
     with pytest.raises(ArgumentError, match=r"Pass fit\(…, shuffle=False\)"):
