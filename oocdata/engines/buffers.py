@@ -38,6 +38,9 @@ _byte_of = c_char.from_buffer
 _MAX_RATIO = 16
 """An idle block is reused if it is at most this many times as large as needed."""
 
+_MOST_SCRATCH = 4 << 20
+"""Bytes of scratch memory up to which malloc may keep it, for each thread."""
+
 _Map = TypeVar("_Map", bound=mmap.mmap)
 
 _MAX_WASTE, _MIN_SHRINK_BYTES = 1.25, 1 << 20
@@ -139,6 +142,18 @@ def advise(mapping: mmap.mmap | None, name: str, start: int, nbytes: int) -> Non
     if mapping is not None and advice is not None and nbytes > 0:
         with suppress(OSError):
             mapping.madvise(advice, start, nbytes)
+
+
+def scratch_memory(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+    """Allocate memory that is freed before a read ends.
+
+    Little of it comes from malloc, which recycles it. A block of the pool that is used for less is
+    cut, so the next batch took fresh memory: with it, PDEBench's stacked fields took 1.25 times the
+    processor time by NumPy iteration, 1.2 times through `to_tf`; ARCO-ERA5's 1.6 times by NumPy.
+    """
+    kind = np.dtype(dtype)
+    large = prod(shape) * kind.itemsize > _MOST_SCRATCH
+    return _pool.empty(shape, kind) if large else np.empty(shape, kind)
 
 
 class Pool:

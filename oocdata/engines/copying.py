@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from oocdata.box import Extent, Ints
-from oocdata.engines.buffers import empty
+from oocdata.engines.buffers import scratch_memory
 from oocdata.engines.source import Source
 
 _SCRATCH_BYTES = 4 << 20
@@ -87,7 +87,7 @@ def read_through(
     """
     box_dtype, count = np.dtype(dtype), len(origins)
     at_once = max(1, min(count, nbytes // (extent.size * box_dtype.itemsize)))
-    scratch = empty((at_once, *extent.lengths), box_dtype)
+    scratch = scratch_memory((at_once, *extent.lengths), box_dtype)
     for start in range(0, count, at_once):
         batch = slice(start, min(start + at_once, count))
         boxes = scratch[: batch.stop - start]
@@ -141,7 +141,7 @@ def _copy_padded(array: NDArray[Any], axis: int) -> NDArray[Any]:
     ordered = array.transpose(order)
     outer = ordered.shape[: order.index(axis) + 1]
     inner = prod(ordered.shape[len(outer) :])
-    padded = empty((*outer, inner + -(-_LINE // array.itemsize)), array.dtype)
+    padded = scratch_memory((*outer, inner + -(-_LINE // array.itemsize)), array.dtype)
     copied = padded[..., :inner].reshape(ordered.shape)
     copied[...] = ordered
     return copied.transpose(np.argsort(order))

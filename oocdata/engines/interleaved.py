@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent, Ints, slice_boxes
 from oocdata.engines.axis_views import AxisView
-from oocdata.engines.buffers import empty
+from oocdata.engines.buffers import scratch_memory
 from oocdata.engines.concat import Concat
 from oocdata.engines.copying import blocks, copy_reordered
 from oocdata.engines.source import Source
@@ -127,7 +127,7 @@ class Interleaved(Concat):
             block_origins = np.zeros((stops[0] - starts[0], ndim + len(component_shape)), np.int64)
             block_origins[:, :ndim] = origins[cut[0]] + np.array(starts[1:]) * extent.strides
             block_origins[:, self.axis] = 0
-            block = empty((len(block_origins), *block_extent.lengths), whole.dtype)
+            block = scratch_memory((len(block_origins), *block_extent.lengths), whole.dtype)
             whole.read(block_origins, block_extent, block)
             components = block.reshape(*block.shape[: ndim + 1], -1).swapaxes(axis, -1)[..., 0]
             for start, component, count in runs:

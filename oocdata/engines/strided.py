@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent, Ints, covered_positions, slice_boxes
-from oocdata.engines.buffers import empty
+from oocdata.engines.buffers import scratch_memory
 from oocdata.engines.copying import copy_reordered
 from oocdata.engines.files import Descriptor, File, Readable
 from oocdata.engines.parts import JoinedParts
@@ -200,7 +200,7 @@ class Strided(WithStorage):
         places: Ints | None,
     ) -> None:
         """Read boxes through a scratch buffer that has their bytes in the order of storage."""
-        scratch = empty((min(len(origins), plan.boxes), plan.nbytes), np.uint8)
+        scratch = scratch_memory((min(len(origins), plan.boxes), plan.nbytes), np.uint8)
         for start in range(0, len(origins), plan.boxes):
             batch = origins[start : start + plan.boxes]
             self._fill(opened, plan, batch, extent, scratch, np.arange(len(batch)))

@@ -1,4 +1,4 @@
-"""Base classes for sources made of another source, and a reader of its blocks as chunks."""
+"""Sources made of another source, and a reader of its blocks as chunks."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent, Ints
+from oocdata.engines.copying import read_to
 from oocdata.engines.prefetch import Fetch, fetches
-from oocdata.engines.source import Boxes, Keyed, Source, Storage
+from oocdata.engines.source import Boxes, Keyed, Source, Storage, WithStorage
+from oocdata.threads import cached_property
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,3 +90,70 @@ class SourceChunks(Keyed, Relabelled):
             for number, shape in enumerate(shapes.tolist())
             for stored in fetches(self.source, origins[which.ravel() == number], Extent.of(shape))
         ]
+
+
+@dataclass(frozen=True, eq=False)
+class Transposed(WithStorage):
+    """A source with its axes in another order.
+
+    `order` has the axis of `source` for each axis of the view, as in `numpy.transpose`. The view
+    has the storage description of `like`.
+
+    >>> from oocdata.engines.memory_array import MemoryArray
+    >>> frames = MemoryArray(np.arange(12).reshape(2, 2, 3))
+    >>> rows, out = Transposed(frames, (2, 0, 1), frames), np.zeros((1, 1, 2, 2), int)
+    >>> rows.read(np.array([[1, 0, 0]]), Extent.of((1, 2, 2)), out)
+    >>> rows.shape, out[0, 0].tolist()
+    ((3, 2, 2), [[1, 4], [7, 10]])
+    """
+
+    source: Source
+    order: tuple[int, ...]
+    like: Source
+
+    @property
+    def below(self) -> tuple[Source]:
+        return (self.source,)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return reordered(self.source.shape, self.order)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.source.dtype
+
+    @cached_property
+    def _storage(self) -> Storage:
+        return self.like.storage()
+
+    @cached_property
+    def _inverse(self) -> list[int]:
+        return list(map(self.order.index, range(len(self.order))))
+
+    def check(self) -> None:
+        check = getattr(self.source, "check", None)
+        if check is not None:
+            check()
+
+    def read(
+        self, origins: Ints, extent: Extent, out: NDArray[Any], places: Ints | None = None
+    ) -> None:
+        target = out.transpose(0, *(axis + 1 for axis in self._inverse))
+        read_to(*self.read_boxes(origins, extent)[0], target, places)
+
+    read_to = read
+
+    def read_boxes(self, origins: Ints, extent: Extent) -> list[Boxes]:
+        lengths = reordered(extent.lengths, self._inverse)
+        strides = reordered(extent.strides, self._inverse)
+        return [(self.source, origins[:, self._inverse], Extent(lengths, strides))]
+
+
+def reordered(lengths: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
+    """Return the lengths of axes in another order.
+
+    >>> reordered((20, 384, 384, 49), (0, 3, 1, 2))
+    (20, 49, 384, 384)
+    """
+    return tuple(lengths[axis] for axis in order)

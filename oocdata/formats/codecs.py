@@ -11,20 +11,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.engines.buffers import empty
+from oocdata.engines.buffers import scratch_memory
 from oocdata.engines.gather.grid import chunk_grid
 from oocdata.engines.runs import UnfinishedError
 from oocdata.errors import DamagedChunkError, SourceError, TruncatedFileError
 
 __all__ = [
     "chunk_error", "chunk_grid", "codecs", "copy_chunk", "decompress", "numbers_of",
-    "numcodec", "scratch_bytes", "write_chunk",
+    "numcodec", "write_chunk",
 ]  # fmt: skip
 
 _BLOSC_HEADER_BYTES = 16
-
-_RECYCLED = 64 << 10
-"""Bytes from which on memory is recycled."""
 
 
 def chunk_error(error: Exception, **location: Any) -> SourceError:
@@ -147,7 +144,7 @@ def write_chunk(
     if out.flags.c_contiguous and out.nbytes == nbytes and out.dtype == stored:
         decode(out.reshape(-1).view(np.uint8))
         return
-    whole = scratch_bytes(nbytes)
+    whole = scratch_memory((nbytes,), np.uint8)
     decode(whole)
     copy_chunk(out, stored, chunk_shape, whole)
 
@@ -161,12 +158,3 @@ def copy_chunk(
         raise ValueError(f"it has {found} bytes, not {nbytes}")
     elements = np.frombuffer(data, stored).reshape(chunk_shape)
     out[...] = elements[tuple(map(slice, out.shape))]
-
-
-def scratch_bytes(nbytes: int) -> NDArray[np.uint8]:
-    """Return memory for a step of decoding: recycled, as the kernel would map much anew each time.
-
-    Little memory is NumPy's own: decoding gzip chunks of 256 bytes then takes 1 / 1.4 of the
-    processor's time.
-    """
-    return np.empty(nbytes, np.uint8) if nbytes < _RECYCLED else empty((nbytes,), np.uint8)

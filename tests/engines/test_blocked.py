@@ -23,13 +23,16 @@ import oocdata as ooc
 from oocdata.box import Extent
 from oocdata.datasets.view import View
 from oocdata.engines import blocked as blocked_module
-from oocdata.engines import files, many_files
+from oocdata.engines import files, many_files, strided
 from oocdata.engines.blocked import CachedRows, blocked
 from oocdata.engines.cache import ArrayCache, Cache, cache
 from oocdata.engines.chunked import Chunked
+from oocdata.engines.copying import copy_reordered
 from oocdata.engines.files import Descriptor
+from oocdata.engines.gather import boxes
 from oocdata.engines.source import Source
 from oocdata.engines.strided import Strided
+from oocdata.engines.wrapped import Transposed
 from oocdata.errors import SourceError, TruncatedFileError
 from oocdata.formats.hdf5.filtered import FilteredChunks
 from oocdata.formats.memory import open_array
@@ -76,6 +79,13 @@ class TestFortranOrder(SourceConformance):
     def make(self, folder: Path, array: np.ndarray) -> Source:
         source = saved(folder, np.asfortranarray(array))
         assert array.ndim == 1 or isinstance(source, Chunked)
+        return source
+
+
+class TestTimeLast(SourceConformance):
+    def make(self, folder: Path, array: np.ndarray) -> Source:
+        source = saved(folder, array, (array.ndim - 1,))
+        assert isinstance(source, CachedRows if array.ndim == 1 else Transposed)
         return source
 
 
@@ -292,6 +302,83 @@ def test_time_last_is_read_with_its_neighbours(tmp_path: Path, lengths_read: lis
     assert sum(lengths_read) == array[2].nbytes
 
 
+@pytest.fixture
+def bytes_reordered(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Record the bytes of every copy in which the order of axes changes."""
+    seen: list[int] = []
+
+    def copy(array: np.ndarray, out: np.ndarray) -> None:
+        fastest = [min(range(a.ndim), key=lambda axis: a.strides[axis]) for a in (array, out)]
+        seen.append(array.nbytes if fastest[0] != fastest[1] else 0)
+        copy_reordered(array, out)
+
+    for module in (boxes, strided):
+        monkeypatch.setattr(module, "copy_reordered", copy)
+    return seen
+
+
+def films(folder: Path, height: int = 24) -> tuple[str, np.ndarray]:
+    """Write films of three files, with time last; return them also with time first."""
+    array = sample_array((9, height, 20, 17), "u1")
+    for number, part in enumerate(np.split(array, [4, 5])):
+        np.save(folder / f"{number}.npy", part)
+    return str(folder / "*.npy"), array.transpose(0, 3, 1, 2)
+
+
+def test_time_last_is_reordered_once_for_all_windows(
+    tmp_path: Path, lengths_read: list[int], bytes_reordered: list[int]
+) -> None:
+    path, frames = films(tmp_path, 500)
+    windows = ooc.open(path, axis=(0, 3)).windows(4, 1)
+    expected = np.lib.stride_tricks.sliding_window_view(frames, 5, 1).transpose(0, 1, 4, 2, 3)
+    expected = expected.reshape(-1, 5, 500, 20)
+    for epoch in range(2):
+        loader = windows.batches(8, shuffle=True, seed=1, drop_remainder=False)
+        batches = [loader.batch(step, epoch) for step in range(len(loader))]
+        found = [np.concatenate(pair, 1) for pair in batches]
+        assert Counter(map(np.ndarray.tobytes, np.concatenate(found))) == Counter(
+            map(np.ndarray.tobytes, expected)
+        )
+    assert sum(lengths_read) == frames.nbytes
+    assert sum(bytes_reordered) == frames.nbytes
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_time_last_in_random_compositions(tmp_path: Path, seed: int) -> None:
+    path, frames = films(tmp_path)
+    rng = np.random.default_rng(seed)
+    rows, view = frames.reshape(-1, 24, 20), ooc.open(path, axis=(0, 3))
+    if rng.random() < 0.5:
+        begin, step = int(rng.integers(0, 9)), int(rng.choice([-2, 1, 3]))
+        rows, view = rows[:, begin:20:2, ::step], view[:, begin:20:2, ::step]
+    if rng.random() < 0.5:
+        rows, view = rows.transpose(0, 2, 1), view.transpose(1, 0)
+    if rng.random() < 0.5:
+        rows, view = rows.astype("f4"), view.astype("f4")
+    if rng.random() < 0.5:
+        chosen = rng.integers(0, len(rows), 90)
+        rows, view = rows[chosen], view[chosen]
+    numbers = rng.integers(0, len(rows), 40)
+    assert_array_equal(view.take(numbers), rows[numbers])
+    halves = ooc.mix({view[: len(rows) // 2]: 0.5, view[len(rows) // 2 :]: 0.5}, length=len(rows))
+    loader = halves.batches(7, shuffle=True, seed=seed)
+    found = np.concatenate([loader.batch(step) for step in range(len(loader))])
+    assert set(map(np.ndarray.tobytes, found)) <= set(map(np.ndarray.tobytes, rows))
+    assert_array_equal(pickle.loads(pickle.dumps(view)).take(numbers), rows[numbers])
+
+
+def test_errors_name_the_rows_of_frames_with_time_last(tmp_path: Path) -> None:
+    path, frames = films(tmp_path)
+    view = ooc.open(path, axis=(0, 3))
+    assert_array_equal(view.take([0, 80]), frames.reshape(-1, 24, 20)[[0, 80]])  # cached
+    os.truncate(tmp_path / "1.npy", 4000)
+    assert_array_equal(view.take([1, 60]), frames.reshape(-1, 24, 20)[[1, 60]])  # of another file
+    os.truncate(tmp_path / "2.npy", 20_000)
+    with pytest.raises(TruncatedFileError, match="row 0") as caught:
+        view.take([1, 88])
+    assert (caught.value.path, list(caught.value.rows or ())) == (str(tmp_path / "2.npy"), [0])
+
+
 @pytest.mark.parametrize(
     ("shape", "order", "axes", "kind"),
     [
@@ -299,7 +386,7 @@ def test_time_last_is_read_with_its_neighbours(tmp_path: Path, lengths_read: lis
         ((50, 4096), "C", (0,), CachedRows),
         ((50, 10, 10), "C", (0, 1), CachedRows),
         ((50, 10, 10), "C", (1, 0), CachedRows),
-        ((50, 10, 10), "C", (1,), Chunked),
+        ((50, 10, 10), "C", (1,), Transposed),
         ((50, 10, 4097), "C", (1,), Strided),
         ((50, 10, 10), "F", (2,), CachedRows),
         ((50, 10, 10), "F", (0,), Chunked),

@@ -9,12 +9,14 @@ import pickle
 import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
+import oocdata as ooc
 from oocdata.datasets.view import View
 from oocdata.engines import buffers
 from oocdata.engines.buffers import ALIGNMENT, Pool, empty, empty_parts, side_by_side
@@ -211,6 +213,28 @@ def test_a_shorter_read_reuses_blocks_of_longer_reads():
     assert addresses(20 * pages) == long  # shrunk: the rest would be in use for nothing
     assert idle(pool) == 4 * 20 * pages
     assert not addresses(1 * pages) & long  # too small for so large a block
+
+
+def test_scratch_takes_no_memory_of_batches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """The block of `y` was cut for the scratch of `x`, and mapped anew in each batch."""
+    frames = np.arange(64 * 300 * 256, dtype="f4").reshape(64, 300, 256)
+    np.save(tmp_path / "frames.npy", frames)
+    mapped: list[int] = []
+    reserve = buffers.reserve
+
+    def note(kind: Any, nbytes: int, *flags: int) -> Any:
+        mapped.append(nbytes)
+        return reserve(kind, nbytes, *flags)
+
+    monkeypatch.setattr(buffers, "reserve", note)
+    loader = ooc.open(tmp_path / "frames.npy").transpose(1, 0).next_frame().batches(16)
+    for step in (0, 1, 2, 1, 0):
+        x, y = loader.batch(step)
+        rows = np.arange(16 * step, 16 * step + 16)
+        assert_array_equal(x, frames[rows].transpose(0, 2, 1))
+        assert_array_equal(y, frames[rows + 1].transpose(0, 2, 1))
+        del x, y
+    assert len(mapped) == 2, "x and y of the first batch"
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -23,7 +23,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from oocdata.box import Extent, Ints
-from oocdata.engines.buffers import empty
+from oocdata.engines.buffers import scratch_memory
 from oocdata.engines.copying import copy_reordered
 from oocdata.engines.gather.grid import c_strides, chunk_grid, chunk_parts
 
@@ -227,7 +227,7 @@ def _take(
     flat = np.ndarray((count, *plan.inner), plan.dtype, memory)
     axes = len(plan.axes)
     few = max(1, _SCRATCH_BYTES // (max(plan.item.itemsize, _CACHE_LINE) * plan.points))
-    scratch = empty((min(few, len(rows)) * plan.points,), plan.item)
+    scratch = scratch_memory((min(few, len(rows)) * plan.points,), plan.item)
     for start in range(0, len(rows), few):
         part = slice(start, start + few)
         where = part if places is None else places[part]

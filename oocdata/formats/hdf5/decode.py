@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.formats.codecs import codecs, copy_chunk, decompress, scratch_bytes, write_chunk
+from oocdata.engines.buffers import scratch_memory
+from oocdata.formats.codecs import codecs, copy_chunk, decompress, write_chunk
 
 DEFLATE, SHUFFLE, FLETCHER32 = 1, 2, 3
 LZF, BLOSC, LZ4, ZSTD = 32000, 32001, 32004, 32015
@@ -88,7 +89,7 @@ class ChunkDecoder:
                 if before and before <= {SHUFFLE, FLETCHER32}:  # the length is known
                     sums = filters[:place].count(FLETCHER32)
                     nbytes = len(target) + _CHECKSUM_BYTES * sums
-                    frame = scratch_bytes(_BLOSC_BYTES + nbytes)
+                    frame = scratch_memory((_BLOSC_BYTES + nbytes,), np.uint8)
                     out = frame[_BLOSC_BYTES:]
                 data = decompress(_CODECS[number], data, out)
         if data is not target:
@@ -106,7 +107,7 @@ def _unshuffle(
     Blosc's header before them; may be None, then they are copied (decoding takes 1.4 to 1.9 times).
     """
     shuffled = np.frombuffer(data, np.uint8)
-    out = scratch_bytes(len(shuffled)) if out is None else out
+    out = scratch_memory((len(shuffled),), np.uint8) if out is None else out
     if len(shuffled) != len(out):
         raise ValueError(f"it decodes to {len(shuffled)} bytes, not {len(out)}")
     count = len(out) // itemsize
@@ -119,7 +120,7 @@ def _unshuffle(
     else:
         for start in range(0, count, step):
             part = planes[:, start : start + step]
-            tile = scratch_bytes(_BLOSC_BYTES + part.size)
+            tile = scratch_memory((_BLOSC_BYTES + part.size,), np.uint8)
             tile[_BLOSC_BYTES:].reshape(part.shape)[...] = part
             _unshuffle_frame(tile, itemsize, out[start * itemsize :][: part.size])
     out[whole:] = shuffled[whole:]
