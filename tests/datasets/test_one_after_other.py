@@ -160,9 +160,14 @@ def test_what_is_stored_is_written_to_its_places_without_a_copy(
     a, b, _ = on_disk(tmp_path)
     whole, every = ooc.concat([a, b]), np.concatenate([A, B])
     at = np.random.default_rng(0).permutation(30)
-    scratch: list[tuple[int, ...]] = []
-    usual = copying.empty
-    monkeypatch.setattr(copying, "empty", lambda *asked: scratch.append(asked) or usual(*asked))
+    scratch: list[tuple[Any, ...]] = []
+    usual = copying.scratch_memory
+
+    def counted_memory(*asked: Any) -> Any:
+        scratch.append(asked)
+        return usual(*asked)
+
+    monkeypatch.setattr(copying, "scratch_memory", counted_memory)
     for dataset in (whole, whole.patches((2, 3), per_row=1), ooc.zip(whole, whole)):
         dataset.take(at)
     assert_array_equal(ooc.concat([b, b, a]).take([0, 20, 3, 9]), every[[23, 6, 26, 25]])

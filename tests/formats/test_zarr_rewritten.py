@@ -234,7 +234,7 @@ def test_metadata_are_compared_at_most_once_a_run_and_not_for_what_was_read_befo
 ) -> None:
     write(server.folder / "a.zarr", kind)
     view = ooc.open(f"{server.url}/a.zarr")
-    for epoch in range(2):
+    for epoch in range(3):
         chunk_cache.forget()
         server.reset()
         loader = view.batches(16, shuffle=False)
@@ -242,9 +242,11 @@ def test_metadata_are_compared_at_most_once_a_run_and_not_for_what_was_read_befo
             assert_array_equal(found, ROWS[loader.positions(step)])
         compared = [one for one in server.log if one.path.endswith(("zarr.json", ".zarray"))]
         if epoch == 0:  # shards that were planned together may be confirmed by one comparison
-            assert 0 < len(compared) <= len(loader.pass_from(0))
+            # The first, over new connections, does not wait for its objects. They may come after
+            # those of the next run, and are then confirmed by one more.
+            assert 0 < len(compared) <= len(loader.pass_from(0)) + 1
         else:
-            assert not compared
+            assert len(compared) <= (epoch == 1)
 
 
 @pytest.mark.parametrize("awaited", ["metadata", "index of a shard"])
