@@ -285,6 +285,16 @@ def error_location(path: str | None, key: str | None = None) -> Iterator[None]:
         raise
 
 
+def error_text(error: BaseException) -> str:
+    """Return an error's message, without the quotes of `KeyError` and the final full stop.
+
+    Of a system call that failed in HDF5, which tells all its arguments, only the system's words.
+    """
+    text = str(error.args[-1] if error.args else error).rstrip(".")
+    of_system = re.search(r"error message = '([^']+)'", text)
+    return of_system[1] if of_system else text
+
+
 def traceback_text(error: BaseException) -> str:
     """Return the traceback of an exception as text, without the notes that the exception has."""
     from traceback import TracebackException  # not for `import oocdata`

@@ -18,7 +18,7 @@ from oocdata.describe.content import digest
 from oocdata.describe.decoding import Decoder
 from oocdata.describe.encoding import Encoder
 from oocdata.describe.fingerprints import dataset_fingerprint, differences
-from oocdata.engines.atomic import atomic_file
+from oocdata.engines.atomic import atomic_file, write_errors
 from oocdata.errors import (
     ArgumentError,
     DescriptionError,
@@ -72,13 +72,8 @@ def save_split(path: str | os.PathLike[str], dataset: Dataset, parts: Any) -> No
     text = json.dumps({**node, "parts": described})
     if os.path.lexists(place):
         raise ArgumentError(f"`path` must not be there yet; {place!r} is. Delete it to save anew.")
-    try:
-        with atomic_file(place) as file:
-            file.write(text.encode("ascii"))
-    except OSError as error:
-        raise SourceError(
-            f"the file must be writable; the system says: {error.strerror}.", path=place
-        ) from error
+    with write_errors(place), atomic_file(place) as file:
+        file.write(text.encode("ascii"))
 
 
 def load_split(path: str | os.PathLike[str], dataset: Dataset) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import time
 from collections.abc import Iterator
@@ -11,14 +12,35 @@ from functools import partial
 from glob import escape, glob
 from typing import IO
 
+from oocdata.errors import SourceError, error_text
+
 NO_REPLACE, EXCHANGE = 1, 2
 """Flags of `rename_flagged`: fail if the name is taken; exchange two files or folders."""
 
 _LONG = 3600
 """Seconds after which a temporary file is one of a writer that was killed."""
 
+_OF_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, None)
+"""Error numbers of a full disk; errors of HDF5 may have none."""
+
 _HERE = -100
 """The current folder, for ``renameat2``."""
+
+
+@contextmanager
+def write_errors(path: str, key: str | None = None) -> Iterator[None]:
+    """Raise write errors, such as those of a full disk, as `SourceError`; also those of HDF5."""
+    try:
+        yield
+    except SourceError:
+        raise
+    except (OSError, RuntimeError) as error:
+        hint = " Is the disk full?" if getattr(error, "errno", None) in _OF_SPACE else ""
+        raise SourceError(
+            f"the file must be writable; the system says: {error_text(error)}.{hint}",
+            path=path,
+            key=key,
+        ) from error
 
 
 @contextmanager

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -18,9 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.engines.atomic import atomic_file
+from oocdata.engines.atomic import atomic_file, write_errors
 from oocdata.engines.dtypes import named_dtype
-from oocdata.errors import RestoreError, SourceError
+from oocdata.errors import RestoreError
 
 _FORMAT = "oocdata save 4"
 _KEPT = 2
@@ -62,7 +61,7 @@ def saves_in(folder: Path) -> list[Path]:
 
 def make_folder(folder: Path) -> None:
     """Make the folder of saves if there is none; raise `SourceError` if it can't be written to."""
-    with _write_errors(folder):
+    with write_errors(str(folder)):
         folder.mkdir(parents=True, exist_ok=True)
         temporary = folder / _UNFINISHED
         temporary.touch()
@@ -82,23 +81,13 @@ def write_save(folder: Path, save: Save) -> Path:
         members.update({f"{group}-{at}": array for at, (_, array) in enumerate(values)})
     members["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
     path = folder / f"save-{save.epoch:06d}-{save.step:09d}.npz"
-    with _write_errors(path):
+    with write_errors(str(path)):
         folder.mkdir(parents=True, exist_ok=True)
         with atomic_file(str(path), str(folder / _UNFINISHED)) as file:
             np.savez(file, **members)  # type: ignore[arg-type]  # none is called `allow_pickle`
     for old in saves_in(folder)[_KEPT:]:
         old.unlink()
     return path
-
-
-@contextmanager
-def _write_errors(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise SourceError(
-            f"saves must be writable; the system says: {error.strerror or error}.", path=str(path)
-        ) from error
 
 
 def read_save(path: Path, *, with_values: bool = True) -> Save:

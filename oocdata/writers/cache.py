@@ -29,6 +29,7 @@ from oocdata.datasets.spec import ArraySpec, leaves, map_tree
 from oocdata.datasets.view import View
 from oocdata.datasets.zip import Cached, enumerated
 from oocdata.describe.fingerprints import dataset_fingerprint
+from oocdata.engines.atomic import write_errors
 from oocdata.engines.blocked import blocked
 from oocdata.engines.dtypes import is_small_float
 from oocdata.engines.memory_array import MemoryArray
@@ -37,7 +38,7 @@ from oocdata.errors import ArgumentError, SourceError
 from oocdata.formats.opening import open_source
 from oocdata.index import as_path
 from oocdata.memory import cache_share
-from oocdata.writers.disk import PARTIAL, Lock, write_errors, write_json
+from oocdata.writers.disk import PARTIAL, Lock, write_json
 from oocdata.writers.output import Output
 from oocdata.writers.placement import Placement
 from oocdata.writers.storage import NpyStorage

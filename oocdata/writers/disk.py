@@ -6,43 +6,20 @@ neither used nor deleted, because it must be somebody else's.
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import json
 import os
 import shutil
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from oocdata.engines.atomic import EXCHANGE, atomic_file, rename_flagged, sync_file
+from oocdata.engines.atomic import EXCHANGE, atomic_file, rename_flagged, sync_file, write_errors
 from oocdata.errors import ArgumentError, SourceError
-from oocdata.formats.hdf5.file import error_text
 
 if TYPE_CHECKING:
     from oocdata.writers.placement import Placement
     from oocdata.writers.upload import Upload
-
-
-_OF_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, None)
-"""Error numbers of a full disk; errors of HDF5 may have none."""
-
-
-@contextmanager
-def write_errors(path: str, key: str | None = None) -> Iterator[None]:
-    """Raise write errors, such as those of a full disk, as `SourceError`; also those of HDF5."""
-    try:
-        yield
-    except SourceError:
-        raise
-    except (OSError, RuntimeError) as error:
-        hint = " Is the disk full?" if getattr(error, "errno", None) in _OF_SPACE else ""
-        raise SourceError(
-            f"the file must be writable; the system says: {error_text(error)}.{hint}",
-            path=path,
-            key=key,
-        ) from error
 
 
 def sync_folders(path: str) -> None:

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.engines.atomic import write_errors
 from oocdata.errors import SourceError
 from oocdata.formats.codecs import codecs
 from oocdata.formats.hdf5.file import hdf5_library
 from oocdata.threads import Threads, cores, in_order
 from oocdata.writers.codec import NONE, Codec
-from oocdata.writers.disk import write_errors
 from oocdata.writers.storage import Place, pad_chunk, units_of
 from oocdata.writers.target import Target
 

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
+from oocdata.engines.atomic import write_errors
 from oocdata.errors import SourceError
-from oocdata.writers.disk import write_errors
 from oocdata.writers.target import Target
 
 Place: TypeAlias = tuple[int, ...]

@@ -9,10 +9,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from oocdata.engines.atomic import sync_file
+from oocdata.engines.atomic import sync_file, write_errors
 from oocdata.threads import Threads, in_threads
 from oocdata.writers.codec import Codec
-from oocdata.writers.disk import sync_folders, write_errors
+from oocdata.writers.disk import sync_folders
 from oocdata.writers.storage import Place, units_of
 from oocdata.writers.target import Target
 

@@ -659,7 +659,9 @@ class TestSaves:
             raise OSError("no space left")
 
         monkeypatch.setattr(np if at == "savez" else os, at, fail)
-        with pytest.raises(SourceError, match=r"no space left\. \[file '.*save-000000-000000009"):
+        with pytest.raises(
+            SourceError, match=r"no space left\. Is the disk full\? .*save-000000-0{8}9"
+        ):
             write_save(tmp_path, some_save(0, 9))
         monkeypatch.undo()
         assert saves_in(tmp_path) == [former]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import importlib
 import os
-import re
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -26,6 +25,7 @@ from oocdata.errors import (
     TruncatedFileError,
     UnknownFormatError,
     error_location,
+    error_text,
     location_text,
 )
 from oocdata.formats.paths import is_url, stored_file
@@ -121,16 +121,6 @@ def translate_errors(path: str, key: str | None = None) -> Iterator[None]:
                 f"the HDF5 metadata must be readable; HDF5 says: {error_text(error)}. Was the file "
                 "cut short or overwritten?"
             ) from error
-
-
-def error_text(error: BaseException) -> str:
-    """Return an h5py error's message, without the quotes of `KeyError` and the final full stop.
-
-    Of the error of a system call, which HDF5 tells with all its arguments, only the system's words.
-    """
-    text = str(error.args[-1] if error.args else error).rstrip(".")
-    of_system = re.search(r"error message = '([^']+)'", text)
-    return of_system[1] if of_system else text
 
 
 def fill_value(dataset: Any, undefined: Any = None) -> Any:

@@ -28,12 +28,12 @@ from oocdata.errors import (
     MissingFileError,
     SourceError,
     error_location,
+    error_text,
     location_text,
 )
 from oocdata.formats.hdf5.description import stored_dtype
 from oocdata.formats.hdf5.file import (
     check_open_file,
-    error_text,
     hdf5_lock,
     limit_metadata_cache,
     open_file,

@@ -19,7 +19,7 @@ from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
 from oocdata.datasets.view import View
-from oocdata.engines.atomic import atomic_file
+from oocdata.engines.atomic import atomic_file, write_errors
 from oocdata.engines.dtypes import is_small_float
 from oocdata.errors import (
     ArgumentError,
@@ -34,7 +34,6 @@ from oocdata.formats.manifest import CHECKSUM, FORMAT, RowChecksums, checksums_o
 from oocdata.index import as_flag
 from oocdata.tools.check.result import Finding
 from oocdata.tools.passes import Block, each_block, read_rows
-from oocdata.writers.disk import write_errors
 
 _KINDS: dict[type[SourceError], str] = {
     TruncatedFileError: "truncated",

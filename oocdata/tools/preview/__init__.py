@@ -14,7 +14,7 @@ from oocdata.axes import Axes
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.spec import leaves
 from oocdata.datasets.view import View
-from oocdata.engines.atomic import atomic_file
+from oocdata.engines.atomic import atomic_file, write_errors
 from oocdata.errors import EmptyError
 from oocdata.index import as_count
 from oocdata.threads import silent
@@ -29,7 +29,6 @@ from oocdata.tools.preview.parts import (
 from oocdata.tools.preview.scale import COLOUR, Panel, Scale, panels_of
 from oocdata.tools.preview.sheet import FILMS, check_picture, film, sheet
 from oocdata.tools.report import Report, counted, fields_text, rows_text
-from oocdata.writers.disk import write_errors
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
