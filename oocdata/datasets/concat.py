@@ -172,10 +172,6 @@ class Concat(Dataset):
 
     _elements_are_rows = False
 
-    @cached_property
-    def _can_cut(self) -> list[bool]:
-        return self.parts[0]._can_cut
-
     @property
     def _first_ids(self) -> Ints:
         """Number of rows that ids refer to, up to each part."""
