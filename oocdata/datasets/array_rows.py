@@ -117,7 +117,7 @@ class ArrayRows(Dataset):
     def origins(self, positions: Ints) -> Ints:
         """Return the origins of the rows at positions, shape (n, N)."""
         # Column-major, because the origins of all rows are used one axis at a time.
-        origins = np.repeat(self._corner, len(positions), axis=1)
+        origins = self._corner.repeat(len(positions), axis=1)
         for axis, places in zip(self.axes, self.places(take(self.rows, positions)), strict=True):
             origins[axis] = places
         return origins.T
