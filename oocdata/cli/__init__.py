@@ -59,7 +59,6 @@ def _oocdata(
       oocdata convert a.h5 b.zarr     another format, or chunks that read fast
       oocdata bench ds.npy            reading speed, and what to change
       oocdata demo                    train on generated data
-      oocdata demo sim.h5::/u         the same on your own file
       oocdata dispatcher              cluster of readers: distribute the work
       oocdata worker                  cluster of readers: read batches
       oocdata cache                   show a cache folder, or clear it
