@@ -54,7 +54,7 @@ def _oocdata(
       oocdata info ds.npy             contents of a file, and how it is read
       oocdata info sim.h5::/u         one dataset of it; or: sim.h5 --key /u
       oocdata preview ds.npy          some rows as pictures
-      oocdata stats part*.npy         range, mean, deviation; NaN, repeated rows
+      oocdata stats part*.npy         range, mean, deviation per channel; NaN
       oocdata check sim.h5            find damaged rows
       oocdata convert a.h5 b.zarr     another format, or chunks that read fast
       oocdata bench ds.npy            reading speed, and what to change

@@ -54,7 +54,8 @@ def train(
     import keras
 
     spec: Any = loader.spec
-    model = build(*spec[0].shape[2:], loader.seed)
+    height, width = spec[0].shape[2:]
+    model = build(height, width, loader.seed)
     val, test = (part[:_EVALUATED].batches(loader.batch_size).to_tf() for part in held_out)
     copy_loss = model.evaluate(test, verbose=0)  # the untrained model copies the last frame
     ends: list[float] = []  # of steps; the first step compiles, and is not counted
