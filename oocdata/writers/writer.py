@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from functools import partial
 from math import prod
 from typing import Any
 
@@ -40,7 +39,7 @@ class Writer:
         self._open = True
         self._process = os.getpid()
         placement = Placement.of(path, target.key, target.format, overwrite)
-        self._output = Output(partial(placement.storage, target), placement, {})
+        self._output = Output(lambda _: [placement.storage(target)], placement, {})
         # Whole rows are written, even if a unit is only a part of a row.
         unit_rows = target.unit[0]
         units = max(1, _BLOCK_BYTES // max(1, unit_rows * target.row_bytes))
