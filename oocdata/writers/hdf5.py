@@ -17,9 +17,8 @@ from oocdata.engines.atomic import write_errors
 from oocdata.formats.codecs import codecs
 from oocdata.formats.hdf5.file import hdf5_library
 from oocdata.threads import Threads, cores, in_order
-from oocdata.writers.codec import NONE, Codec
 from oocdata.writers.storage import Place, pad_chunk, units_of
-from oocdata.writers.target import Target
+from oocdata.writers.target import NONE, Codec, Target
 
 
 class Hdf5Storage:

@@ -17,10 +17,9 @@ from oocdata.engines.atomic import sync_file
 from oocdata.errors import ArgumentError, MissingFileError, SourceError
 from oocdata.formats.hdf5.file import hdf5_library, open_file
 from oocdata.formats.opening import format_of, tree_of
-from oocdata.writers.codec import Format
 from oocdata.writers.disk import PARTIAL, empty_folder, move, remove_folder, sync_folders
 from oocdata.writers.storage import Storage, open_storage
-from oocdata.writers.target import Target
+from oocdata.writers.target import Format, Target
 
 _SUFFIX: dict[Format, str] = {"hdf5": "h5"}
 

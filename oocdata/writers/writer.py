@@ -16,10 +16,9 @@ from oocdata.errors import ArgumentError, UnsupportedDtypeError
 from oocdata.formats.opening import local_path
 from oocdata.formats.paths import is_url
 from oocdata.index import as_count, as_flag, as_path
-from oocdata.writers.codec import as_codec
 from oocdata.writers.output import Output
 from oocdata.writers.placement import Placement
-from oocdata.writers.target import Target, format_by_suffix, target_key, with_chunks
+from oocdata.writers.target import Target, as_codec, format_by_suffix, target_key, with_chunks
 
 _BLOCK_BYTES = 16 << 20
 """Bytes of rows that are collected before they are encoded, by several threads."""
