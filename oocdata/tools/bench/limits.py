@@ -94,6 +94,7 @@ def decoding(dataset: Dataset) -> Limited | None:
 
 def disk_reading(files: Sequence[str], dataset: Dataset) -> Limited:
     """Return epochs that read the files in order, in large reads, several in flight."""
+    threads = Threads(_IN_FLIGHT, "oocdata-limit")
 
     def epochs(_: int) -> Iterator[NDArray[np.uint8]]:
         drop(files)
@@ -103,7 +104,6 @@ def disk_reading(files: Sequence[str], dataset: Dataset) -> Limited:
             for path, nbytes in zip(files, sizes, strict=True)
             for at in range(0, nbytes, _BLOCK)
         )
-        threads = Threads(_IN_FLIGHT, "oocdata-limit")
         with closing(in_order(threads, _read, blocks, _IN_FLIGHT + 1)) as reads:
             yield from reads
 
