@@ -25,13 +25,15 @@ from oocdata.threads import cores
 from oocdata.tools.convert.metadata import refuse_dtype, target_for
 from oocdata.tools.passes import block_sizes, chunk_rows
 from oocdata.tools.report import Report, counted, fields_text, rows_text
-from oocdata.writers.codec import NAMES, NONE, as_codec
 from oocdata.writers.placement import Placement
 from oocdata.writers.target import (
     CHUNK_BYTES,
     LARGEST,
+    NAMES,
+    NONE,
     SHARD_BYTES,
     Target,
+    as_codec,
     format_by_suffix,
     target_key,
     with_chunks,
@@ -50,7 +52,7 @@ class Plan(Report):
     decodes: float  # about how often a stored chunk is decoded
     memory_bytes: int  # the most memory that the conversion adds to that of the process
     verify: bool
-    about: Mapping[str, str]  # must be equal for a run to be resumed; empty: can't be resumed
+    about: Mapping[str, str]  # must be equal for a run to be resumed; empty: can't be, as in HDF5
 
     @property
     def nbytes(self) -> int:
@@ -197,7 +199,7 @@ def plan_of(
         # For reading; blocks, each with a copy while a thread works on it; and encoding.
         memory_bytes=bound * 3 // 4 + (ahead + 1 + 2 * threads) * block + encoding + _LIBRARIES,
         verify=verify,
-        about=_identity(view, result),
+        about={} if kind == "hdf5" else _identity(view, result),
     )
 
 
