@@ -54,11 +54,12 @@ def _oocdata(
       oocdata info ds.npy             contents of a file, and how it is read
       oocdata info sim.h5::/u         one dataset of it; or: sim.h5 --key /u
       oocdata preview ds.npy          some rows as pictures
-      oocdata stats part*.npy         range, mean, deviation per channel; NaN
+      oocdata stats part*.npy         range, mean, deviation; NaN, repeated rows
       oocdata check sim.h5            find damaged rows
       oocdata convert a.h5 b.zarr     another format, or chunks that read fast
       oocdata bench ds.npy            reading speed, and what to change
       oocdata demo                    train on generated data
+      oocdata demo sim.h5::/u         the same on your own file
       oocdata dispatcher              cluster of readers: distribute the work
       oocdata worker                  cluster of readers: read batches
       oocdata cache                   show a cache folder, or clear it

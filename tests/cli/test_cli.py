@@ -329,7 +329,7 @@ WRONG = {
     "bench": ["ds.npy --windows 1,2,3",
               "ds.npy --windows 4 --next-frame", "ds.npy --seconds 0", "ds.npy --seconds nan",
               "ds.npy --dtype f4"],
-    "demo": ["--key /u", "ds.npy"],
+    "demo": ["--key /u", "--episodes 3", "ds.npy --episodes -3"],
     "none": [""],
 }  # fmt: skip
 
@@ -363,7 +363,7 @@ def test_help_of_a_command_has_examples_with_its_options(command: str) -> None:
     told = result.output
     assert f"Examples:\n    oocdata {command}" in told
     assert max(map(len, told.splitlines())) <= 84  # an example is not wrapped
-    assert ("FILE" in told.splitlines()[0]) is (command not in ("demo", "dispatcher", "worker"))
+    assert ("FILE" in told.splitlines()[0]) is (command not in ("dispatcher", "worker"))
     examples = told.split("Examples:\n")[1].split("\n\n")[0]
     options = told.split("Options:\n")[1]
     for option in re.findall(r"(?<= )--?[a-z][a-z-]*", examples):

@@ -113,11 +113,11 @@ def _status(name: str) -> int:
 
 
 @contextmanager
-def workspace() -> Iterator[Path]:
+def workspace(parent: Path | None = None) -> Iterator[Path]:
     """Provide a temporary folder, which is removed at the end, also after SIGTERM."""
     before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:
-        with tempfile.TemporaryDirectory(prefix="oocdata-") as folder:
+        with tempfile.TemporaryDirectory(prefix="oocdata-", dir=parent) as folder:
             yield Path(folder)
     finally:
         signal.signal(signal.SIGTERM, before)
