@@ -22,9 +22,9 @@ def stats(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Show range, mean and deviation per channel, and count NaN.
+    """Show range, mean, deviation per channel; NaN, repeated rows.
 
-    Reads every row once, in a few blocks of memory. With --split, reads only
+    Reads every row once, in a few blocks of memory, whatever their number. With --split, reads only
     the rows of the first part, as `.split` in Python does, so that nothing of the other parts leaks
     into the scaling.
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
 from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from xxhash import xxh3_128_digest
 
 from oocdata.axes import axes_of, row_axes
 from oocdata.datasets.dataset import Dataset
@@ -14,9 +19,15 @@ from oocdata.index import as_axes, as_flag
 from oocdata.tools.opening import Opening
 from oocdata.tools.passes import Block, each_block, spec_of_one_array
 from oocdata.tools.stats.moments import Summary
-from oocdata.tools.stats.result import Stats
+from oocdata.tools.stats.result import NotableRows, Stats
 
-__all__ = ["Stats", "stats"]
+__all__ = ["NotableRows", "Stats", "constant_rows", "fingerprints", "repeats", "stats"]
+
+MOST_ROWS = 10_000_000
+"""Repeats are looked for among up to so many rows: 16 bytes each while reading, then 64."""
+
+_MOST_LISTED = 100
+"""Rows that are listed; further ones are only counted."""
 
 
 def stats(
@@ -66,12 +77,16 @@ def stats(
     variance is that of the population (divided by n), as in NumPy and Keras. Sums are in float64,
     see `oocdata.tools.stats.moments`; minimum and maximum of integers are exact.
 
+    Rows with the same bits are found by a hash of 128 bits (XXH3); matches are not verified. Above
+    ten million rows they are not looked for, and the result says so.
+
     Memory: blocks of 8 MiB, or one row, within half of the memory for batches (see
-    `oocdata.set_memory`), and about a KiB for each channel.
+    `oocdata.set_memory`); 16 bytes a row for the hashes, and up to 64 at the end; about a KiB for
+    each channel.
 
     Examples
     --------
-    >>> import numpy as np, oocdata as ooc
+    >>> import oocdata as ooc
     >>> train, test = ooc.open(np.arange(24.0).reshape(4, 2, 3)).split(0.5, 0.5)
     >>> found = stats(train, channels=1)
     >>> found.mean, found.variance
@@ -91,15 +106,37 @@ def stats(
         )
     axis, reason = _channel_axis(dataset, shape, channels)
     channel_count = 1 if axis is None else shape[axis]
+    too_small = spec.nbytes <= spec.dtype.itemsize  # one number is constant, and often repeated
+    not_compared = ""
+    if too_small:
+        not_compared = "a row is one number" if spec.nbytes else "a row holds no number"
+    elif len(dataset) > MOST_ROWS:
+        not_compared = f"there are more than {MOST_ROWS:,} rows"
+    hashes = np.empty((0 if not_compared else len(dataset), 2), np.uint64)
 
-    def summarise(block: Block) -> Summary:
-        return Summary.of(block.values, axis)
+    def summarise(block: Block) -> tuple[Summary, NDArray[np.int64]]:
+        values = block.values
+        if not not_compared:
+            hashes[block.rows.start : block.rows.stop] = fingerprints(values)
+        constant = np.empty(0, np.int64) if too_small else constant_rows(values)
+        return Summary.of(values, axis), constant + block.rows.start
 
     by_channel = Summary.empty(channel_count, spec.dtype)
+    constant, constant_shown = 0, list[int]()
     label = "reading" if as_flag("progress", progress) else ""
     with closing(each_block(dataset, summarise, label=label)) as blocks:
-        for summary in blocks:
+        for summary, rows in blocks:
             by_channel = Summary.merged([by_channel, summary])
+            constant += len(rows)
+            constant_shown += rows[: _MOST_LISTED - len(constant_shown)].tolist()
+    pairs = repeats(hashes)
+    found = NotableRows(
+        None if too_small else constant,
+        tuple(constant_shown),
+        None if not_compared else len(pairs),
+        tuple((row, earlier) for row, earlier in pairs[:_MOST_LISTED].tolist()),
+        not_compared,
+    )
     overall = by_channel if channel_count else Summary.empty(1, by_channel.low.dtype)
     return Stats(
         name=source.name,
@@ -109,6 +146,7 @@ def stats(
         axis_reason=reason,
         channels=by_channel,
         overall=overall.pooled(),
+        rows=found,
         packed=dataset.storage.packed if isinstance(dataset, View) else "",
     )
 
@@ -145,3 +183,41 @@ def _channel_axis(
             f"for the shape {shape}. Axis 0 is that of the rows."
         )
     return found[0], "as given"
+
+
+def constant_rows(block: NDArray[Any]) -> NDArray[np.int64]:
+    """Return the rows with a single value; NaN equals NaN, and 0.0 equals -0.0."""
+    flat = block.reshape(len(block), -1)
+    low, high = flat.min(axis=1), flat.max(axis=1)  # NaN if any value is
+    is_constant = low == high
+    with_nan = np.flatnonzero(low != low)
+    is_constant[with_nan] = (flat[with_nan] != flat[with_nan]).all(axis=1)
+    return np.flatnonzero(is_constant)
+
+
+def fingerprints(block: NDArray[Any]) -> NDArray[np.uint64]:
+    """Return a fingerprint of 128 bits for each row, shape (rows, 2).
+
+    It is the row itself, zero-padded, for rows of up to 16 bytes: so `stats` takes 1 / 1.35 of the
+    processor time. Otherwise, it is XXH3 (128 bits, seed 0, xxHash 0.8).
+    """
+    rows = len(block)
+    stored = block.reshape(rows, -1).view(np.uint8)
+    nbytes = stored.shape[1]
+    if nbytes > 16:
+        digest: Callable[[Any], bytes] = xxh3_128_digest
+        digests = b"".join(map(digest, stored))
+        return np.frombuffer(digests, np.uint64).reshape(rows, 2)
+    padded = np.zeros((rows, 16), np.uint8)
+    padded[:, :nbytes] = stored
+    return padded.view(np.uint64)
+
+
+def repeats(hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Return pairs of a row and the first row with the same fingerprint, for each repeat."""
+    order = np.lexsort((hashes[:, 1], hashes[:, 0]))  # stable: equal rows stay in order
+    is_first = np.ones(len(order), np.bool_)
+    is_first[1:] = (hashes[order[1:]] != hashes[order[:-1]]).any(axis=1)
+    first = order[is_first][np.cumsum(is_first) - 1]
+    pairs = np.stack((order, first), axis=1)[~is_first]
+    return pairs[np.argsort(pairs[:, 0])]

@@ -14,7 +14,19 @@ from oocdata.tools.report import Report, fields_text, rows_text, table
 from oocdata.tools.stats.moments import Summary
 
 _MOST_CHANNELS = 16
+_MOST_ROWS = 6
 _AS_STORED = "statistics are of the numbers as stored; decode=True decodes them"
+
+
+@dataclass(frozen=True, slots=True)
+class NotableRows:
+    """Constant rows, and rows that repeat an earlier row."""
+
+    constant: int | None  # count of rows with a single value; None where a row is one number
+    constant_shown: tuple[int, ...]  # the first hundred
+    repeats: int | None  # count of rows with the bits of an earlier row; None if not looked for
+    repeats_shown: tuple[tuple[int, int], ...]  # the first hundred, each with the row it repeats
+    not_compared: str = ""  # why repeats were not looked for; empty if they were
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,6 +51,7 @@ class Stats(Report):
     axis_reason: str  #: why this axis
     channels: Summary  #: of each channel; without an axis of channels, of a single one
     overall: Summary  #: of all values, shape ``()``
+    rows: NotableRows  #: constant and repeated rows, by their position in the dataset
     packed: str = ""  #: how the file packs its numbers; the statistics are of the packed numbers
 
     @property
@@ -126,6 +139,9 @@ class Stats(Report):
     # Text ----------------------------------------------------------------------------------------
 
     def __str__(self) -> str:
+        rows = self.rows
+        constant = [f"{row:,}" for row in rows.constant_shown]
+        pairs = [f"{row:,} (as {earlier:,})" for row, earlier in rows.repeats_shown]
         guessed = len(self.shape) > 1 and self.axis_reason != "as given"
         channels = f"{len(self.channels.count):,}, along axis {self.axis} ({self.axis_reason})"
         channels = f"none: {self.axis_reason}" if self.axis is None else channels
@@ -141,9 +157,22 @@ class Stats(Report):
             ("packed", self.packed and f"{self.packed}: {_AS_STORED}"),
             ("channels", channels + ". To change: --channels AXIS (channels= in Python)" * guessed),
             ("values", values),
+            ("constant", self._rows_text(rows.constant, "constant", constant)),
+            (
+                "repeated",
+                self._rows_text(rows.repeats, "bit for bit the same as an earlier row", pairs),
+            ),
         ]
         divisor = "std is that of the population (divided by n)."
         return "\n\n".join([fields_text(fields), self._table(), divisor])
+
+    def _rows_text(self, count: int | None, property_text: str, rows: list[str]) -> str:
+        if count is None:
+            return f"not looked for: {self.rows.not_compared}"
+        if not count:
+            return f"no row is {property_text}"
+        some = ", ".join(rows[:_MOST_ROWS]) + (", …" if count > _MOST_ROWS else "")
+        return f"{count:,} {'row is' if count == 1 else 'rows are'} {property_text}: {some}"
 
     def _table(self) -> str:
         damaged = bool(self.overall.finite != self.overall.count)
