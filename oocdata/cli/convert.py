@@ -52,8 +52,8 @@ def convert(
 
     Chunks are whole rows by default, in the format's default codec; the choices are printed. FILE
     is not changed. DST appears only when it is complete: until then it is made in
-    DST.oocdata-partial, and the same command continues a run that was stopped (HDF5 begins again).
-    In Python: ooc.convert, and ooc.create for arrays that you compute.
+    DST.oocdata-partial, and the same command continues a run that was stopped. In Python:
+    ooc.convert, and ooc.create for arrays that you compute.
 
     Exit code 3: --verify found rows that differ, and nothing was written.
 

@@ -53,7 +53,7 @@ def open_storage(target: Target, path: str, *, done: int = 0) -> Storage:
         if target.format == "hdf5":
             from oocdata.writers.hdf5 import Hdf5Storage
 
-            return Hdf5Storage(target, path)
+            return Hdf5Storage(target, path, done=done)
         return NpyStorage(target, path, done=done)
 
 

@@ -95,8 +95,8 @@ def values(tmp_path: Path, written: tuple[Path, Any]) -> Any:
 @pytest.mark.parametrize(
     ("source", "suffix", "saves"),
     [
-        ("good.h5", ".npy", 2), ("good.h5", ".zarr", 2),
-        ("bad.h5", ".npy", 6), ("bad.h5", ".zarr", 3),
+        ("good.h5", ".npy", 2), ("good.h5", ".h5", 2), ("good.h5", ".zarr", 2),
+        ("bad.h5", ".h5", 2), ("bad.h5", ".h5", 6), ("bad.h5", ".zarr", 3),
     ],
 )  # fmt: skip
 def test_a_killed_conversion_goes_on(
@@ -212,12 +212,44 @@ def test_a_damaged_journal(tmp_path: Path, values: Any, damaged: Any) -> None:
     assert (np.load(tmp_path / "b.npy") == values).all()
 
 
-def test_a_killed_conversion_to_hdf5_begins_anew(tmp_path: Path, values: Any) -> None:
+def test_a_file_stopped_while_it_was_saved_begins_anew(tmp_path: Path, values: Any) -> None:
     killed_after(2, tmp_path / "good.h5", tmp_path / "b.h5")
+    (tmp_path / f"b.h5{PARTIAL}" / "result.h5.saving").touch()
     done = convert(tmp_path / "good.h5", tmp_path / "b.h5")
     assert not done.resumed
     assert (load(tmp_path / "b.h5") == values).all()
-    assert not (tmp_path / f"b.h5{PARTIAL}").exists()
+
+
+def test_hdf5_between_saves_is_what_was_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two saves, HDF5 only appends chunks to the file."""
+    from oocdata.writers import hdf5
+    from oocdata.writers.codec import Codec
+    from oocdata.writers.storage import open_storage
+    from oocdata.writers.target import Target
+
+    rows = 20_000  # chunks enough to fill HDF5's cache several times
+    monkeypatch.setattr(hdf5, "_MOST_UNSAVED", rows)
+    values = np.arange(2 * rows, dtype="i4").reshape(rows, 2)
+    target = Target(format="hdf5", key="/u", shape=values.shape, dtype=values.dtype,
+                    chunks=(1, 2), codec=Codec("gzip", 1))  # fmt: skip
+    path = tmp_path / "c.h5"
+    storage = open_storage(target, str(path))
+    storage.write(0, values[:1000])
+    storage.save()
+    saved = path.read_bytes()
+    storage.write(1000, values[1000:])
+    left = path.read_bytes()  # what a kill would leave
+    storage.abandon()
+    assert len(left) > len(saved)
+    # But for the flags of the superblock that say that it is open (file format, II.A).
+    assert (left[:20], left[24 : len(saved)]) == (saved[:20], saved[24:])
+    (tmp_path / "d.h5").write_bytes(left)
+    again = open_storage(target, str(tmp_path / "d.h5"), done=1000)
+    again.write(1000, values[1000:])
+    again.close(rows)
+    assert (load(tmp_path / "d.h5") == values).all()
 
 
 def test_an_error_keeps_what_was_saved(

@@ -84,7 +84,7 @@ def convert(
 
     The source is not changed. The result is written in a folder beside it,
     ``<destination>.oocdata-partial``, and moved to its name when it is complete (and verified, with
-    `verify`). If the process is killed, the same call resumes the conversion; HDF5 begins again.
+    `verify`). If the process is killed, the same call resumes the conversion.
 
     Parameters
     ----------

@@ -52,7 +52,7 @@ class Plan(Report):
     decodes: float  # about how often a stored chunk is decoded
     memory_bytes: int  # the most memory that the conversion adds to that of the process
     verify: bool
-    about: Mapping[str, str]  # must be equal for a run to be resumed; empty: can't be, as in HDF5
+    about: Mapping[str, str]  # must be equal for a run to be resumed; empty: can't be resumed
 
     @property
     def nbytes(self) -> int:
@@ -199,7 +199,7 @@ def plan_of(
         # For reading; blocks, each with a copy while a thread works on it; and encoding.
         memory_bytes=bound * 3 // 4 + (ahead + 1 + 2 * threads) * block + encoding + _LIBRARIES,
         verify=verify,
-        about={} if kind == "hdf5" else _identity(view, result),
+        about=_identity(view, result),
     )
 
 
