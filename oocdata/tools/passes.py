@@ -51,7 +51,6 @@ def each_block(
     continue_on_error: bool = False,
     unit: int = 1,
     label: str = "",
-    out: NDArray[Any] | None = None,
 ) -> Generator[Result]:
     """Read a dataset once, and yield the result of `work` for each block, in row order.
 
@@ -61,8 +60,7 @@ def each_block(
 
     The first read error is raised. With `continue_on_error`, `Block.failed` has the rows of the
     unreadable chunks instead (single rows, where every row has an address). With a `label`, a
-    progress bar is shown on standard error. With `out`, of the shape of all rows, the blocks are
-    parts of it.
+    progress bar is shown on standard error.
     """
     total, row_bytes = len(dataset), spec_of_one_array(dataset).nbytes
     rows, threads, most = block_sizes(dataset, unit)
@@ -73,7 +71,7 @@ def each_block(
 
     def read(edges: tuple[int, int]) -> tuple[int, Result]:
         block = range(*edges)
-        values = _empty(dataset, block) if out is None else out[slice(*edges)]
+        values = _empty(dataset, block)
         failed = _fill(dataset, block, values, continue_on_error)
         return len(block), work(Block(block, values, tuple(failed)))
 
