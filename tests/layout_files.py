@@ -130,7 +130,7 @@ def write_well(
     seed: int = 0,
     *,
     trajectories: int = 4,
-    steps: int = 6,
+    steps: int | tuple[int, ...] = 6,
     space: tuple[int, ...] = (16, 24),
     files: int = 2,
 ) -> str:
@@ -140,12 +140,14 @@ def write_well(
     constant field of the trajectory, and one that does not vary along the last axis of space.
     """
     rng, names = np.random.default_rng(seed), ("x", "y", "z")[: len(space)]
+    lengths = steps if isinstance(steps, tuple) else (steps,)  # viscoelastic: one for each file
     for part, count in {"train": files * scale, "valid": 1, "test": 1}.items():
         place = Path(folder) / "turbulent_layer" / "data" / part
         place.mkdir(parents=True, exist_ok=True)
         for number in range(count):
             with h5py.File(place / f"turbulent_layer_tcool_{number + 1:.2f}.hdf5", "w") as file:
-                _well_file(file, rng, (trajectories, steps, *space), names)
+                length = lengths[number % len(lengths)]
+                _well_file(file, rng, (trajectories, length, *space), names)
     return str(Path(folder) / "turbulent_layer" / "data" / "train" / "*.hdf5")
 
 

@@ -213,6 +213,10 @@ CASES: dict[str, tuple[str, Callable[..., str], dict[str, Any], Callable[[str], 
         "The Well: 2 files, the first of 4 trajectories × 6 steps, 3 fields",
         made.write_well, {}, well,
     ),
+    "well_of_unequal_files": (
+        "The Well: 2 files, the first of 4 trajectories × 9 steps, 3 fields",
+        made.write_well, {"steps": (9, 6)}, well,
+    ),
     "flow": (
         "PDEBench: compressible flow, 6 runs × 13 steps", made.write_pdebench_cfd, {}, flow,
     ),

@@ -84,11 +84,7 @@ def fastmri(listing: Listing) -> Layout:
 
 def _slices(listing: Listing, target: str, coils: bool) -> tuple[str, ...]:
     """Return code for slices of volumes: volumes of the same width become one array."""
-    target_code = listing.target
-    deep = ", recursive=True" if "**" in target_code else ""
-    is_list = target_code.startswith("[")
-    paths = target_code if is_list else f"sorted(glob.glob({target_code}{deep}))"
-    paths = f"[{target_code}]" if listing.files == 1 else paths
+    paths = listing.paths_code
     combined = "np.sqrt((np.abs(space) ** 2).sum(1))" if coils else "np.abs(space)"
     code = f"""
 from collections import defaultdict
