@@ -388,7 +388,9 @@ def write_arco(
     _values(root, "longitude", east, ("longitude",))
     _values(root, "time", np.arange(count), ("time",))
     root["time"].attrs.update(units="hours since 1900-01-01", calendar="proleptic_gregorian")
-    root.attrs.update(valid_time_start="1940-01-01", valid_time_stop="2024-12-31")
+    # ARCO-ERA5's times begin in 1900 and go on into the future; its data does not.
+    first, last = (np.datetime64("1900-01-01T00") + row for row in (1, count - 2))
+    root.attrs.update(valid_time_start=str(first), valid_time_stop=str(last))
     zarr.consolidate_metadata(str(path), zarr_format=2)
     return str(path)
 
