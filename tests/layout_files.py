@@ -458,8 +458,8 @@ def write_sevir(
     """Write SEVIR's layout, time last, an id an event, and CATALOG.csv: return a glob of `vil`.
 
     ``data/vil/2018/SEVIR_VIL_*.h5``: `id` strings, `vil` (N, L, L, 49) uint8; ``data/ir069``: int16
-    of half the size, other events in another order. Chunks are not documented: `options` are those
-    of `create_dataset`.
+    of half the size, other events in another order; ``data/lght``: a table (flashes, 5) for each
+    event, under its id. Chunks are not documented: `options` are those of `create_dataset`.
     """
     rng, rows = np.random.default_rng(seed), ["id,file_name,file_index,img_type,event_type"]
     count = events * scale
@@ -477,6 +477,12 @@ def write_sevir(
             for at, event in enumerate(ids):
                 storm = ("Hail", "Tornado", "Flash Flood")[int(event[1:]) % 3]
                 rows.append(f"{event},{name},{at},{kind},{storm}")
+    for number in range(files):
+        path = Path(folder) / "data/lght/2018" / f"SEVIR_LGHT_ALLEVENTS_2018_{number + 1:02d}01.h5"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with h5py.File(path, "w") as file:
+            for at in rng.permutation(count)[: count - 1]:
+                file[f"S{number * count + at:06d}"] = rng.random((1 + 3 * at, 5))
     (Path(folder) / "CATALOG.csv").write_text("\n".join(rows) + "\n")
     return str(Path(folder) / "data" / "vil" / "2018" / "*.h5")
 
