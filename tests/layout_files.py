@@ -22,6 +22,7 @@ import zarr
 __all__ = [
     "write_aloha",
     "write_anemoi",
+    "write_anemoi_forecasts",
     "write_anndata",
     "write_arco",
     "write_d4rl",
@@ -427,6 +428,22 @@ def write_anemoi(
         missing_dates=[str(times[row]) for row in absent], version="0.30",
         start_date=str(times[0]), end_date=str(times[-1]), field_shape=[cells],
     )  # fmt: skip
+    zarr.consolidate_metadata(str(path), zarr_format=2)
+    return str(path)
+
+
+def write_anemoi_forecasts(folder: Path, scale: int = 1, seed: int = 0, *, steps: int = 6) -> str:
+    """Write anemoi's trajectories (create/trajectories/creator.py): steps after each base date."""
+    rng, path = np.random.default_rng(seed), Path(folder) / "aifs-forecasts-o96-6h.zarr"
+    root, count = zarr.open_group(path, mode="w", zarr_format=2), 12 * scale
+    dims, shape = ("time", "variable", "ensemble", "step", "cell"), (count, 3, 2, steps, 40)
+    _array(root, "data", shape, "f4", rng, chunks=(1, 3, 1, 1, 40), dims=dims, fill_value=np.nan)
+    dates = np.datetime64("2020-01-01T00", "s") + np.arange(count) * np.timedelta64(12, "h")
+    _values(root, "base_dates", dates, ("time",))
+    _values(root, "steps", np.arange(steps) * np.timedelta64(21600, "s"), ("step",))
+    _values(root, "latitudes", np.linspace(-90, 90, 40), ("cell",))
+    _values(root, "longitudes", np.linspace(0, 360, 40), ("cell",))
+    root.attrs.update(variables=["2t", "10u", "10v"], layout="trajectories")
     zarr.consolidate_metadata(str(path), zarr_format=2)
     return str(path)
 

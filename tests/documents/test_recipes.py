@@ -236,6 +236,6 @@ def test_each_page_is_in_the_index_and_each_layout_has_one() -> None:
     pages = {path.stem for path in RECIPES.glob("*.md")} - {"index"}
     assert pages == set(WRITERS)
     assert all(f"]({page}.md)" in index and f"\n{page}\n" in index for page in pages)
-    on_other_pages = {"flow", "tensor", "seeds", "incompressible", "ome_plate"}
+    on_other_pages = {"flow", "tensor", "seeds", "incompressible", "ome_plate", "anemoi_forecasts"}
     layouts = {layout.__name__ for layout in LAYOUTS} - on_other_pages
     assert {name.removesuffix("_zarr") for name in pages - {"pdebench"}} == layouts

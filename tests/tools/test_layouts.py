@@ -112,6 +112,11 @@ def anemoi(path: str) -> Iterator[Element]:
         yield from windows(rows, 2, 1)
 
 
+def anemoi_forecasts(path: str) -> Iterator[Element]:
+    for run in zarr.open_group(path, mode="r")["data"][:]:
+        yield from windows(np.moveaxis(run, 2, 0), 2, 1)
+
+
 def makani(target: str) -> Iterator[Element]:
     for path in files(target):
         with h5py.File(path) as file:
@@ -263,6 +268,10 @@ CASES: dict[str, tuple[str, Callable[..., str], dict[str, Any], Callable[[str], 
         "anemoi: 40 dates, 2 of them missing, 6 variables × 300 cells",
         made.write_anemoi, {}, anemoi,
     ),
+    "anemoi_forecasts": (
+        "anemoi forecasts: 12 base dates × 6 steps, 3 variables × 40 cells",
+        made.write_anemoi_forecasts, {}, anemoi_forecasts,
+    ),
     "makani": (
         "Makani / physicsnemo: 2 files, the first of 24 times × 5 channels",
         made.write_makani, {}, makani,
@@ -407,7 +416,8 @@ def rows_of(element: Element) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize(
-    "name", ["seeds", "arco", "anemoi", "makani", "moving_mnist", "sevir", "robomimic"]
+    "name",
+    ["seeds", "arco", "anemoi", "anemoi_forecasts", "makani", "moving_mnist", "sevir", "robomimic"],
 )
 def test_parts_share_no_row(tmp_path: Path, name: str) -> None:
     """Rows are noise, so all differ."""

@@ -93,6 +93,21 @@ pairs = fields.windows((-1, 0), 1, episodes=lengths)     # never across a missin
     return Layout("anemoi", summary, lines(code + split("pairs", dates)), ("data",))
 
 
+def anemoi_forecasts(listing: Listing) -> Layout:
+    """Recognise anemoi's trajectories: `data` (base dates, variables, ensembles, steps, cells)."""
+    expect({"base_dates", "steps"} <= {*listing.root("zarr")})
+    runs, variables, _, steps, cells = listing.array("data").shape
+    expect(len(listing.attributes("")["variables"]) == variables)
+    expect(listing.array("base_dates").shape == (runs,) and steps > 2)
+    code = f"""
+fields = ooc.open({listing.target}, 'data', axis=(0, 3))     # base date × step
+pairs = fields.windows((-1, 0), 1)     # within a forecast
+{split("pairs", runs)}     # whole forecasts
+"""
+    summary = f"{runs:,} base dates × {steps:,} steps, {variables} variables × {cells:,} cells"
+    return Layout("anemoi forecasts", summary, lines(code), ("data",))
+
+
 def makani(listing: Listing) -> Layout:
     """Recognise `fields` (T, C, lat, lon) with `timestamp` (T) and `valid_data` (T, C)."""
     listing.root("hdf5", many_files=True)
@@ -128,4 +143,4 @@ pairs = frames.windows({inputs}, {targets})
     return Layout("SEVIR", summary, lines(code), (kind,))
 
 
-WEATHER = (arco, anemoi, makani, sevir)
+WEATHER = (arco, anemoi, anemoi_forecasts, makani, sevir)
