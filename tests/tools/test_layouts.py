@@ -92,6 +92,9 @@ def incompressible(path: str) -> Iterator[Element]:
 
 def arco(path: str) -> Iterator[Element]:
     with xr.open_zarr(path, consolidated=True, chunks=None) as file:
+        count = file.sizes["time"]
+        file = file.sel(time=slice(file.attrs["valid_time_start"], file.attrs["valid_time_stop"]))
+        assert file.sizes["time"] == count - 2
         names = ("geopotential", "temperature", "u_component_of_wind")
         mask = np.broadcast_to(file["land_sea_mask"].values, file["2m_temperature"].shape)
         surface = [file["2m_temperature"].values[:, None], mask[:, None]]
@@ -107,6 +110,11 @@ def anemoi(path: str) -> Iterator[Element]:
     for rows in (data[: gone[0]], data[gone[-1] + 1 :]):
         assert np.isfinite(rows).all()
         yield from windows(rows, 2, 1)
+
+
+def anemoi_forecasts(path: str) -> Iterator[Element]:
+    for run in zarr.open_group(path, mode="r")["data"][:]:
+        yield from windows(np.moveaxis(run, 2, 0), 2, 1)
 
 
 def makani(target: str) -> Iterator[Element]:
@@ -192,6 +200,18 @@ def anndata(path: str) -> Iterator[Element]:
     yield from zip(dense, file["obs/cell_type/codes"][:], strict=True)
 
 
+def write_two_anndata(folder: Path, **options: Any) -> str:
+    for number, seed in enumerate((3, 4)):
+        (folder / f"donor{number}").mkdir()
+        made.write_anndata(folder / f"donor{number}", seed=seed, **options)
+    return str(folder / "*" / f"cells.{options.get('kind', 'h5ad')}")
+
+
+def anndata_files(target: str) -> Iterator[Element]:
+    for path in files(target):
+        yield from anndata(path)
+
+
 def pcam(path: str) -> Iterator[Element]:
     with h5py.File(path) as x, h5py.File(path.replace("_x.h5", "_y.h5")) as y:
         for image, label in zip(x["x"][:], y["y"][:].reshape(-1), strict=True):
@@ -212,6 +232,10 @@ CASES: dict[str, tuple[str, Callable[..., str], dict[str, Any], Callable[[str], 
     "well": (
         "The Well: 2 files, the first of 4 trajectories × 6 steps, 3 fields",
         made.write_well, {}, well,
+    ),
+    "well_of_unequal_files": (
+        "The Well: 2 files, the first of 4 trajectories × 9 steps, 3 fields",
+        made.write_well, {"steps": (9, 6)}, well,
     ),
     "flow": (
         "PDEBench: compressible flow, 6 runs × 13 steps", made.write_pdebench_cfd, {}, flow,
@@ -243,6 +267,10 @@ CASES: dict[str, tuple[str, Callable[..., str], dict[str, Any], Callable[[str], 
     "anemoi": (
         "anemoi: 40 dates, 2 of them missing, 6 variables × 300 cells",
         made.write_anemoi, {}, anemoi,
+    ),
+    "anemoi_forecasts": (
+        "anemoi forecasts: 12 base dates × 6 steps, 3 variables × 40 cells",
+        made.write_anemoi_forecasts, {}, anemoi_forecasts,
     ),
     "makani": (
         "Makani / physicsnemo: 2 files, the first of 24 times × 5 channels",
@@ -281,6 +309,14 @@ CASES: dict[str, tuple[str, Callable[..., str], dict[str, Any], Callable[[str], 
     ),
     "anndata_zarr": (
         "AnnData: 400 cells × 60 genes, sparse", made.write_anndata, {"kind": "zarr"}, anndata,
+    ),
+    "h5ad_files": (
+        "AnnData: 2 files, the first of 400 cells × 60 genes, sparse",
+        write_two_anndata, {}, anndata_files,
+    ),
+    "anndata_zarr_files": (
+        "AnnData: 2 files, the first of 400 cells × 60 genes, sparse",
+        write_two_anndata, {"kind": "zarr"}, anndata_files,
     ),
     "pcam": (
         "PCam: 60 images, labels in a second file",
@@ -380,7 +416,8 @@ def rows_of(element: Element) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize(
-    "name", ["seeds", "arco", "anemoi", "makani", "moving_mnist", "sevir", "robomimic"]
+    "name",
+    ["seeds", "arco", "anemoi", "anemoi_forecasts", "makani", "moving_mnist", "sevir", "robomimic"],
 )
 def test_parts_share_no_row(tmp_path: Path, name: str) -> None:
     """Rows are noise, so all differ."""
@@ -440,6 +477,25 @@ def test_one_of_several_files(tmp_path: Path, name: str) -> None:
     seen = Counter(map(digest, elements(run(path)["train"])))
     assert seen
     assert not seen - expected
+
+
+def test_codes_of_unlike_categories_are_no_labels(tmp_path: Path) -> None:
+    target = write_two_anndata(tmp_path)
+    with h5py.File(files(target)[1], "r+") as file:
+        names = file["obs/cell_type/categories"]
+        names[...] = names[:][::-1]
+    assert "labels" not in run(target)
+    assert len(run(target)["train"]) == 720
+
+
+def test_sparse_rows_of_several_files_of_no_known_layout(tmp_path: Path) -> None:
+    target = write_two_anndata(tmp_path)
+    for path in files(target):
+        with h5py.File(path, "r+") as file:
+            file.attrs.clear()
+    found = contents(target)
+    assert found.layout is not None
+    assert found.layout.name == "Arrays of the same rows"
 
 
 def test_every_file_keeps_its_label(tmp_path: Path) -> None:

@@ -26,10 +26,26 @@ class Listing:
     """The names and metadata in the first of several files, read on demand."""
 
     target: str  # the target of `oocdata.open` as Python code: a path, a glob or a list
-    files: int  # number of files
-    path: str  # of the first file
+    paths: tuple[str, ...]  # of the files
     kind: Format
     tree: Tree | None  # the arrays of the first file, which is open; None for a ``.npy``
+
+    @property
+    def path(self) -> str:
+        """The path of the first file."""
+        return self.paths[0]
+
+    @property
+    def files(self) -> int:
+        """The number of files."""
+        return len(self.paths)
+
+    @property
+    def paths_code(self) -> str:
+        """Code for the list of the paths; it needs ``import glob`` if it says so."""
+        if self.files == 1 or self.target.startswith("["):
+            return self.target if self.files > 1 else f"[{self.target}]"
+        return f"sorted(glob.glob({self.target}{', recursive=True' * ('**' in self.target)}))"
 
     def root(self, *kinds: str, many_files: bool = False) -> list[str]:
         """Return the names below the root; LookupError for other kinds, or for many files."""
@@ -74,10 +90,10 @@ def listing_of(target: str, paths: Sequence[str]) -> Iterator[Listing]:
     """Open the first of several files, and list it; `target` is the code for all of them."""
     path, kind = paths[0], format_of(paths[0])
     if kind == "npy":
-        yield Listing(target, len(paths), path, kind, None)
+        yield Listing(target, tuple(paths), kind, None)
         return
     with tree_of(path, kind) as tree:
-        yield Listing(target, len(paths), path, kind, tree)
+        yield Listing(target, tuple(paths), kind, tree)
 
 
 _FEWEST_TO_SPLIT = 10

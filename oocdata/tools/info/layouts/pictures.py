@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
+from oocdata.datasets.open import open as open_view
+from oocdata.errors import SourceError
 from oocdata.tools.info.layouts.layout import Layout, Listing, expect, lines, listing_of, split
 
 _PATCH = 64
@@ -29,7 +32,7 @@ pairs = frames.windows(10, 10)
 
 def anndata(listing: Listing) -> Layout:
     """Recognise AnnData by the attributes that its format requires."""
-    listing.root("hdf5", "zarr")
+    listing.root("hdf5", "zarr", many_files=True)
     expect(listing.attributes("")["encoding-type"] == "anndata")
     attributes = listing.attributes("X")
     kind = "sparse" if attributes.get("encoding-type") == "csr_matrix" else "dense"
@@ -37,6 +40,8 @@ def anndata(listing: Listing) -> Layout:
     columns = [str(name) for name in listing.attributes("obs").get("column-order", ())]
     encodings = {name: listing.attributes(f"obs/{name}").get("encoding-type") for name in columns}
     labels = [name for name in columns if encodings[name] == "categorical"]
+    if listing.files > 1:  # codes of unlike categories are no one array
+        labels = [name for name in labels if _is_one_array(listing, f"obs/{name}")]
     code = f"path = {listing.target}\ncounts = ooc.open(path, 'X')\n"
     if labels:
         code += f"""labels = ooc.open(path, {f"obs/{labels[0]}"!r})     # codes of labels.categories
@@ -44,9 +49,17 @@ def anndata(listing: Listing) -> Layout:
 """
     else:
         code += split("counts", int(cells))
-    summary = f"{int(cells):,} cells × {int(genes):,} genes, {kind}"
+    summary = f"{listing.count_text}{int(cells):,} cells × {int(genes):,} genes, {kind}"
     batch = "x, y" if labels else "x"
     return Layout("AnnData", summary, lines(code, batch), ("X", *(f"obs/{n}" for n in labels[:3])))
+
+
+def _is_one_array(listing: Listing, key: str) -> bool:
+    """Return whether `open` takes an array of all files as one."""
+    with suppress(SourceError):
+        open_view(list(listing.paths), key)
+        return True
+    return False
 
 
 def pcam(listing: Listing) -> Layout:
@@ -84,11 +97,7 @@ def fastmri(listing: Listing) -> Layout:
 
 def _slices(listing: Listing, target: str, coils: bool) -> tuple[str, ...]:
     """Return code for slices of volumes: volumes of the same width become one array."""
-    target_code = listing.target
-    deep = ", recursive=True" if "**" in target_code else ""
-    is_list = target_code.startswith("[")
-    paths = target_code if is_list else f"sorted(glob.glob({target_code}{deep}))"
-    paths = f"[{target_code}]" if listing.files == 1 else paths
+    paths = listing.paths_code
     combined = "np.sqrt((np.abs(space) ** 2).sum(1))" if coils else "np.abs(space)"
     code = f"""
 from collections import defaultdict

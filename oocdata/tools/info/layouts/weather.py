@@ -49,12 +49,26 @@ surface = ooc.stack([*ground{constants}], axis=0)
 """
         parts += ", surface"
     code += f"""fields = ooc.concatenate([{parts}], axis=0)     # channels first
-pairs = fields.windows((-1, 0), 1)     # two hours in, the next one out
+{_valid(listing)}pairs = fields.windows((-1, 0), 1)     # two hours in, the next one out
 {split("pairs", time)}
 """
     summary = f"{time:,} times, {len(names):,} arrays, such as {air[0]} by {level}"
     keys = (*air[:3], *ground[:2], *fixed[:1])
     return Layout("Weather by levels, as ARCO-ERA5", summary, lines(code), keys)
+
+
+def _valid(listing: Listing) -> str:
+    """Return lines that leave out the times which ARCO-ERA5 has no data of yet, if any."""
+    attributes = listing.attributes("")
+    first, last = (attributes.get(f"valid_time_{end}") for end in ("start", "stop"))
+    if not (isinstance(first, str) and isinstance(last, str)):
+        return ""
+    return f"""time = ooc.open(path, 'time', decode=True)
+time = np.asarray(time, time.unit)
+# valid_time_start, valid_time_stop: other times hold no data
+first, last = np.datetime64({first!r}), np.datetime64({last!r}) + 1
+fields = fields[np.searchsorted(time, first):np.searchsorted(time, last)]
+"""
 
 
 def anemoi(listing: Listing) -> Layout:
@@ -77,6 +91,21 @@ pairs = fields.windows((-1, 0), 1, episodes=lengths)     # never across a missin
     summary = f"{dates:,} dates, {len(missing):,} of them missing"
     summary += f", {variables} variables × {cells:,} cells"
     return Layout("anemoi", summary, lines(code + split("pairs", dates)), ("data",))
+
+
+def anemoi_forecasts(listing: Listing) -> Layout:
+    """Recognise anemoi's trajectories: `data` (base dates, variables, ensembles, steps, cells)."""
+    expect({"base_dates", "steps"} <= {*listing.root("zarr")})
+    runs, variables, _, steps, cells = listing.array("data").shape
+    expect(len(listing.attributes("")["variables"]) == variables)
+    expect(listing.array("base_dates").shape == (runs,) and steps > 2)
+    code = f"""
+fields = ooc.open({listing.target}, 'data', axis=(0, 3))     # base date × step
+pairs = fields.windows((-1, 0), 1)     # within a forecast
+{split("pairs", runs)}     # whole forecasts
+"""
+    summary = f"{runs:,} base dates × {steps:,} steps, {variables} variables × {cells:,} cells"
+    return Layout("anemoi forecasts", summary, lines(code), ("data",))
 
 
 def makani(listing: Listing) -> Layout:
@@ -114,4 +143,4 @@ pairs = frames.windows({inputs}, {targets})
     return Layout("SEVIR", summary, lines(code), (kind,))
 
 
-WEATHER = (arco, anemoi, makani, sevir)
+WEATHER = (arco, anemoi, anemoi_forecasts, makani, sevir)
