@@ -120,7 +120,7 @@ class CacheFolder:
     def file(self, name: str, part: str) -> str:
         """Return the path of a file of an object, which `name` identifies."""
         stem = blake2b(name.encode(), digest_size=16).hexdigest()
-        return os.path.join(self._objects, stem[:2], f"{stem}.{part}")
+        return f"{self._objects}/{stem[:2]}/{stem}.{part}"
 
     @property
     def nbytes(self) -> int:

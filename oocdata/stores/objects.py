@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import CancelledError
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from oocdata.stores.budget import Request
 from oocdata.stores.folder import CacheFolder
 from oocdata.stores.link import link
 from oocdata.stores.pieces import Pieces
-from oocdata.stores.requests import Ranges, SharedRequests, runs_of
+from oocdata.stores.requests import RangeRequests, Ranges, SharedRequests, runs_of
 from oocdata.stores.versions import version_number
 
 
@@ -62,26 +62,37 @@ class StoredObjects(SharedRequests):
         ]
         return Cost(len(numbers), len(missing) * int(self.unit), not numbers)
 
-    def take(self, numbers: Sequence[int]) -> list[Any]:
-        """Return the bytes of objects, requested before or not; None for an absent one."""
-        found: dict[int, Any] = {}
-        for number in dict.fromkeys(numbers):
-            for requests in self.listed():
-                if request := requests.each.get(number):
-                    with suppress(CancelledError):
-                        found[number] = _take(request)
-                        break
-            # Cached objects are read in this thread: through the link, each would take 0.3 ms more.
-            if number not in found and self.folder and (version := self._known(number)):
-                cached = self._cached(number)
-                if version_number(cached) == version and cached is not None:
-                    found[number] = cached.data
-        if left := [number for number in numbers if number not in found]:
-            runs = runs_of(self.fetches(left))
-            ranges = _ranges(runs.offsets)
-            with self._requested(runs, ranges, self.folder, at_once=True) as requests:
-                found.update((number, _take(one)) for number, one in requests.each.items())
-        return [found[number] for number in numbers]
+    def take(self, numbers: Sequence[int]) -> Generator[Any, None, None]:
+        """Yield the bytes of objects, requested before or not; None for an absent one.
+
+        Each is awaited when it is its turn, so that those before it are decoded meanwhile: behind
+        100 ms, an epoch of chunks of 260 KB by `to_tf` takes 1 / 1.09 of the time.
+        """
+        left = [one for one in numbers if not (self.folder and self._known(one))]
+        left = [one for one in left if all(one not in some.each for some in self.listed())]
+        with self._requested_now(left, self.folder) if left else nullcontext() as own:
+            for number in numbers:
+                yield self._object(number, own)
+
+    def _requested_now(
+        self, numbers: Sequence[int], cached: CacheFolder | None
+    ) -> AbstractContextManager[RangeRequests]:
+        """Request objects that are not in a folder."""
+        runs = runs_of(self.fetches(numbers))
+        return self._requested(runs, self._to_fetch(runs, cached), self.folder, at_once=True)
+
+    def _object(self, number: int, own: RangeRequests | None) -> Any:
+        for requests in (own, *self.listed()):
+            if requests and (request := requests.each.get(number)):
+                with suppress(CancelledError):
+                    return _take(request)
+        # Cached objects are read in this thread: through the link, each would take 0.3 ms more.
+        if self.folder and (version := self._known(number)):
+            cached = self._cached(number)
+            if version_number(cached) == version and cached is not None:
+                return cached.data
+        with self._requested_now([number], None) as own:  # the file was deleted, or is damaged
+            return _take(own.each[number])
 
     def _to_fetch(self, runs: Pieces, folder: CacheFolder | None) -> Ranges:
         """Return the objects that are not in the cache folder, or not validated yet."""
@@ -104,7 +115,7 @@ class StoredObjects(SharedRequests):
             self.unit += (len(answer.data) - self.unit) / 8
             if answer is not cached and folder is not None and answer.tag:
                 blob = self._blob(start)
-                blob.about = [answer.tag, answer.modified]
+                blob.about = f"{answer.modified} {answer.tag}"
                 await asyncio.to_thread(blob.write, bytes(answer.data))
         return answer
 
@@ -117,7 +128,8 @@ class StoredObjects(SharedRequests):
         """Return an object from the cache folder; None if it is not there."""
         blob = self._blob(number)
         data = blob.read()
-        return None if data is None else Answer(data, len(data), *blob.about)
+        modified, _, tag = blob.about.partition(" ")
+        return None if data is None else Answer(data, len(data), tag, int(modified))
 
 
 def _ranges(numbers: Ints) -> Ranges:

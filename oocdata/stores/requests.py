@@ -117,7 +117,7 @@ class SharedRequests(ABC):
         found = RangeRequests(starts, stops, each, current_plan())
         with link().requested([each[start] for start in in_order], at_once=at_once):
             try:
-                if not at_once:
+                if each and not at_once:
                     self.requests.append(found)
                 yield found
             finally:

@@ -24,7 +24,6 @@ from zarr.codecs import BytesCodec, Crc32cCodec, GzipCodec, ShardingCodec, Trans
 from zarr.storage import LocalStore, LoggingStore, MemoryStore
 
 from oocdata.datasets.view import View
-from oocdata.engines import files
 from oocdata.errors import (
     DamagedChunkError,
     MissingChunkError,
@@ -178,16 +177,16 @@ def test_a_chunk_written_in_place_while_it_is_read(
     options, chunk = KINDS[kind]
     write(tmp_path / "a", **options)
     source = open_source(str(tmp_path / "a"))
-    number = files.version_number
+    path, pread = tmp_path / "a" / chunk, os.pread
 
-    def meanwhile(status: os.stat_result) -> int:
-        path = tmp_path / "a" / chunk
-        if status.st_ino == path.stat().st_ino:
+    def meanwhile(number: int, nbytes: int, offset: int) -> bytes:
+        data = pread(number, nbytes, offset)
+        if os.path.samestat(os.fstat(number), path.stat()):
             with open(path, "r+b") as file:
                 file.write(file.read(1))
-        return number(status)
+        return data
 
-    monkeypatch.setattr(files, "version_number", meanwhile)
+    monkeypatch.setattr(os, "pread", meanwhile)
     message = "written anew" if known else "must not change while it is read"
     with pytest.raises(SourceError, match=message) as got:
         read(source, 5)
