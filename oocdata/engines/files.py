@@ -100,13 +100,18 @@ def read_whole(path: str) -> tuple[bytes, int]:
     return data, version
 
 
+def open_at_once(path: str, flags: int = _READING) -> int:
+    """Open a file to read it by offset, and return its number; a named pipe is not waited for."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
 def read_bytes(path: str) -> tuple[bytes, os.stat_result, os.stat_result]:
     """Return the bytes of a file, and its status before and after.
 
     Python's file objects make more system calls, each of which gives up the GIL.
     """
     try:
-        number = os.open(path, _READING)
+        number = open_at_once(path)
         try:
             before = os.fstat(number)
             data = os.pread(number, before.st_size, 0)

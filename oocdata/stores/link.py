@@ -33,6 +33,7 @@ from oocdata.stores.answers import (
     has_status,
     is_broken_off,
     is_given_up,
+    is_wrong,
     to_source_error,
 )
 from oocdata.stores.budget import AnswerBudget, Request
@@ -241,14 +242,15 @@ class Link(AnswerBudget):
                 # An address at which no server ever answered may have been mistyped.
                 lasts = is_given_up(error) and address.root in self._reached
                 is_over = not left or time.monotonic() > began + _OUTAGE
-                if is_over or not (lasts or is_broken_off(error)):
+                if is_over or not (lasts or is_wrong(error) or is_broken_off(error)):
                     final = to_source_error(error, address.url, tag)
                     if not isinstance(final, MissingFileError):
                         client.cache_clear()  # the next one takes the credentials of that time
                     elif missing_ok:
                         return None
                     raise final from None
-            pause = _PAUSE * 2 ** (_TRIES - 1 - left)
+                # A wrong answer is no sign that the server has too much to do.
+                pause = 0 if is_wrong(error) else _PAUSE * 2 ** (_TRIES - 1 - left)
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # no cryptography
         raise AssertionError
 

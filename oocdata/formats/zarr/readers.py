@@ -36,7 +36,7 @@ from oocdata.formats.zarr.store import join
 _Outs: TypeAlias = Sequence[NDArray[Any]]
 _Decode: TypeAlias = Callable[[Any, NDArray[Any]], None]
 """Decode the bytes of a chunk into an array."""
-FAILURES = (SourceError, UnfinishedError, OSError, ValueError, RuntimeError)
+FAILURES = (SourceError, UnfinishedError, OSError, ValueError, RuntimeError, MemoryError)
 
 
 class ZarrReader(Keyed, WithStorage):
