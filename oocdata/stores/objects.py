@@ -16,9 +16,8 @@ from oocdata.engines.prefetch import Cost, Fetch
 from oocdata.errors import MissingFileError
 from oocdata.stores.address import Address
 from oocdata.stores.answers import Answer
-from oocdata.stores.blob import Blob
 from oocdata.stores.budget import Request
-from oocdata.stores.folder import CacheFolder
+from oocdata.stores.folder import Blob, CacheFolder
 from oocdata.stores.link import link
 from oocdata.stores.pieces import Pieces
 from oocdata.stores.requests import RangeRequests, Ranges, SharedRequests, runs_of
@@ -122,7 +121,7 @@ class StoredObjects(SharedRequests):
     def _blob(self, number: int) -> Blob:
         assert self.folder is not None
         # The name has no version: the blob's metadata has it.
-        return Blob(self.folder, self.folder.file(self._address(number).url, "object"))
+        return self.folder.blob(self._address(number).url, "object")
 
     def _cached(self, number: int) -> Answer | None:
         """Return an object from the cache folder; None if it is not there."""
