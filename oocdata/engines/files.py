@@ -102,7 +102,10 @@ def read_whole(path: str) -> tuple[bytes, int]:
 
 def open_at_once(path: str, flags: int = _READING) -> int:
     """Open a file to read it by offset, and return its number; a named pipe is not waited for."""
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    try:
+        return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    except BlockingIOError:  # another process has a lease, which it gives up now
+        return os.open(path, flags)
 
 
 def read_bytes(path: str) -> tuple[bytes, os.stat_result, os.stat_result]:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -188,14 +188,8 @@ class Entry(OpenFile):
             with open(self.path, "ab") as file:  # another process may have made it
                 os.truncate(file.fileno(), self.version.nbytes)
         with suppress(SourceError):  # another process may delete it at any time
-            return self.opened()
+            return cast(PagedFile, self.opened())
         return None
-
-    def opened(self) -> PagedFile:
-        """Return the open file, and open it if necessary."""
-        opened = super().opened()
-        assert isinstance(opened, PagedFile)
-        return opened
 
     def _new_descriptor(self) -> PagedFile:
         return PagedFile(self.version, self._pages)

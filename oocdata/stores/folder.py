@@ -20,6 +20,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
 from glob import iglob
 from hashlib import blake2b
 from math import inf
@@ -91,13 +92,10 @@ class CacheFolder:
         self._left = 0  # bytes that may be written until the folder is measured
         self._full_until = 0.0
 
-    @classmethod
-    def at(cls, path: str | os.PathLike[str]) -> CacheFolder:
+    @staticmethod
+    def at(path: str | os.PathLike[str]) -> CacheFolder:
         """Return the folder at a path, the same object for all calls in this process."""
-        place = _absolute(path)
-        if place not in _by_path:
-            _by_path[place] = cls(place)
-        return _by_path[place]
+        return _folder_at(_absolute(path))
 
     @property
     def limit(self) -> int:
@@ -260,6 +258,6 @@ def _absolute(path: str | os.PathLike[str]) -> str:
     return os.path.abspath(as_path("cache", path))
 
 
-_by_path: dict[str, CacheFolder] = {}
+_folder_at = cache(CacheFolder)
 _room = fork_safe(threading.Lock())
 """Held while room is made in a folder."""

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import concurrent.futures.thread  # noqa: F401  # its exit hook must be registered before ours
 import os
 import random
 import threading
 import time
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -27,7 +26,6 @@ from weakref import WeakSet
 from oocdata.errors import MissingFileError, SourceError
 from oocdata.stores.address import client, obstore
 from oocdata.stores.answers import (
-    CHANGED,
     Answer,
     IncompleteAnswerError,
     has_status,
@@ -86,6 +84,8 @@ class Link(AnswerBudget):
         self._process = os.getpid()
         self._ending_until = 0.0
         self._loop = asyncio.new_event_loop()
+        # For the cache folder and file systems of fsspec, which need two threads a request.
+        self._loop.set_default_executor(ThreadPoolExecutor(2 * REQUESTS, "oocdata-link"))
         self.interrupts = Interrupts(self._loop, self._interrupt)
         self._may_begin, self._line = asyncio.Semaphore(REQUESTS), asyncio.Lock()
         self._in_flight = 0
@@ -95,7 +95,8 @@ class Link(AnswerBudget):
         self._client_calls: WeakSet[Any] = WeakSet()
         # A daemon, so that it does not keep the process from exiting.
         threading.Thread(target=self._loop.run_forever, name="oocdata-link", daemon=True).start()
-        # Runs before the interpreter joins threads, which may wait for answers.
+        # Runs before the interpreter joins threads, which may wait for answers: its hook was
+        # registered when the executor was imported.
         getattr(threading, "_register_atexit", atexit.register)(self.end)
 
     def end(self) -> None:
@@ -229,8 +230,6 @@ class Link(AnswerBudget):
                 expected = len(range(answer.nbytes)[start:stop])
                 if len(answer.data) != expected:
                     raise IncompleteAnswerError(f"{len(answer.data)} bytes came of {expected}")
-                if tag and answer.tag and answer.tag != tag:
-                    raise SourceError(CHANGED, path=address.url)
                 return answer
             except SourceError:
                 raise

@@ -6,12 +6,12 @@ import asyncio
 import os
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import CancelledError
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from oocdata.box import Ints
 from oocdata.engines.prefetch import Cost, Fetch
 from oocdata.errors import MissingFileError
 from oocdata.stores.address import Address
@@ -56,10 +56,8 @@ class StoredObjects(SharedRequests):
         A cached object that must be revalidated costs a request and no bytes.
         """
         numbers = self._to_fetch(runs_of(wanted), self.folder)[0].tolist()
-        missing = [
-            one for one in numbers if not (self.folder and os.path.exists(self._blob(one).path))
-        ]
-        return Cost(len(numbers), len(missing) * int(self.unit), not numbers)
+        missing = len(numbers) - sum(map(self._is_cached, numbers))
+        return Cost(len(numbers), missing * int(self.unit), not numbers)
 
     def take(self, numbers: Sequence[int]) -> Generator[Any, None, None]:
         """Yield the bytes of objects, requested before or not; None for an absent one.
@@ -69,7 +67,8 @@ class StoredObjects(SharedRequests):
         """
         left = [one for one in numbers if not (self.folder and self._known(one))]
         left = [one for one in left if all(one not in some.each for some in self.listed())]
-        with self._requested_now(left, self.folder) if left else nullcontext() as own:
+        with ExitStack() as stack:
+            own = stack.enter_context(self._requested_now(left, self.folder)).each if left else {}
             for number in numbers:
                 yield self._object(number, own)
 
@@ -80,9 +79,9 @@ class StoredObjects(SharedRequests):
         runs = runs_of(self.fetches(numbers))
         return self._requested(runs, self._to_fetch(runs, cached), self.folder, at_once=True)
 
-    def _object(self, number: int, own: RangeRequests | None) -> Any:
-        for requests in (own, *self.listed()):
-            if requests and (request := requests.each.get(number)):
+    def _object(self, number: int, own: dict[int, Request[Any]]) -> Any:
+        for each in chain([own], (some.each for some in self.listed())):
+            if request := each.get(number):
                 with suppress(CancelledError):
                     return _take(request)
         # Cached objects are read in this thread: through the link, each would take 0.3 ms more.
@@ -90,17 +89,16 @@ class StoredObjects(SharedRequests):
             cached = self._cached(number)
             if version_number(cached) == version and cached is not None:
                 return cached.data
-        with self._requested_now([number], None) as own:  # the file was deleted, or is damaged
-            return _take(own.each[number])
+        with self._requested_now([number], None) as again:  # the file was deleted, or is damaged
+            return _take(again.each[number])
 
     def _to_fetch(self, runs: Pieces, folder: CacheFolder | None) -> Ranges:
         """Return the objects that are not in the cache folder, or not validated yet."""
-        ranges = _ranges(runs.offsets)
-        if folder is None:
-            return ranges
-        each = ranges[0].tolist()
-        is_ready = (self._known(one) and os.path.exists(self._blob(one).path) for one in each)
-        return _ranges(ranges[0][~np.fromiter(is_ready, np.bool_)])
+        numbers = np.unique(runs.offsets)
+        if folder is not None:
+            is_ready = (self._known(one) and self._is_cached(one) for one in numbers.tolist())
+            numbers = numbers[~np.fromiter(is_ready, np.bool_)]
+        return numbers, numbers + 1
 
     async def _fetch(self, start: int, stop: int, folder: CacheFolder | None) -> Answer | None:
         """Return an object of the store; from the folder if its version is the current one."""
@@ -118,6 +116,9 @@ class StoredObjects(SharedRequests):
                 await asyncio.to_thread(blob.write, bytes(answer.data))
         return answer
 
+    def _is_cached(self, number: int) -> bool:
+        return self.folder is not None and os.path.exists(self._blob(number).path)
+
     def _blob(self, number: int) -> Blob:
         assert self.folder is not None
         # The name has no version: the blob's metadata has it.
@@ -129,11 +130,6 @@ class StoredObjects(SharedRequests):
         data = blob.read()
         modified, _, tag = blob.about.partition(" ")
         return None if data is None else Answer(data, len(data), tag, int(modified))
-
-
-def _ranges(numbers: Ints) -> Ranges:
-    unique = np.unique(numbers)
-    return unique, unique + 1
 
 
 def _take(request: Request[Answer | None]) -> Any:
