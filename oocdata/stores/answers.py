@@ -43,19 +43,18 @@ def is_wrong(error: Exception) -> bool:
     return isinstance(error, IncompleteAnswerError) or bool(_WRONG_RANGE.search(str(error)))
 
 
-def is_broken_off(error: Exception) -> bool:
-    """Return whether an answer was incomplete, and the client could not request the rest.
+def may_pass(error: Exception, *, was_reached: bool) -> bool:
+    """Return whether a failure may be temporary, though the client gave up.
 
-    It requests the rest of an answer that has an ETag.
+    It requests the rest of an answer that is incomplete only if that has an ETag, and repeats other
+    requests a few times; an address at which no server ever answered may have been mistyped.
     """
-    if isinstance(error, TimeoutError | ConnectionError):
+    text = str(error)
+    if isinstance(error, TimeoutError | ConnectionError) or is_wrong(error):
         return True
-    return type(error).__name__ == "GenericError" and bool(_BROKEN_OFF.search(str(error)))
-
-
-def is_given_up(error: Exception) -> bool:
-    """Return whether a failure may be temporary, and lasted through all retries of the client."""
-    return bool(_GIVEN_UP.search(str(error)))
+    if was_reached and _GIVEN_UP.search(text):
+        return True
+    return type(error).__name__ == "GenericError" and bool(_BROKEN_OFF.search(text))
 
 
 def has_status(error: Exception) -> bool:

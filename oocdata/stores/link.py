@@ -29,9 +29,8 @@ from oocdata.stores.answers import (
     Answer,
     IncompleteAnswerError,
     has_status,
-    is_broken_off,
-    is_given_up,
     is_wrong,
+    may_pass,
     to_source_error,
 )
 from oocdata.stores.budget import AnswerBudget, Request
@@ -238,10 +237,8 @@ class Link(AnswerBudget):
                     return None
                 if has_status(error):
                     self._reached.add(address.root)
-                # An address at which no server ever answered may have been mistyped.
-                lasts = is_given_up(error) and address.root in self._reached
                 is_over = not left or time.monotonic() > began + _OUTAGE
-                if is_over or not (lasts or is_wrong(error) or is_broken_off(error)):
+                if is_over or not may_pass(error, was_reached=address.root in self._reached):
                     final = to_source_error(error, address.url, tag)
                     if not isinstance(final, MissingFileError):
                         client.cache_clear()  # the next one takes the credentials of that time
