@@ -205,17 +205,9 @@ def matching(url: str) -> list[str]:
         # Plain steps after a pattern are looked up too: not every folder has them.
         with closing(Threads(_LISTINGS, "oocdata-list")) as threads:
             below = in_order(threads, lambda one: list(list_names(one)), matches, _LISTINGS)
-            matches = [
-                one / name
-                for one, names in zip(matches, below, strict=True)
-                for name in _match(names, step, is_last=number == len(steps) - 1)
-            ]
+            is_last, above, matches = number == len(steps) - 1, matches, []
+            for one, names in zip(above, below, strict=True):
+                listed = dict.fromkeys(name for name, is_folder in names if is_folder or is_last)
+                match = str.__eq__ if step in listed else fnmatch.fnmatchcase
+                matches += [one / name for name in listed if match(name, step)]
     return [one.url for one in matches]
-
-
-def _match(names: list[tuple[str, bool]], step: str, *, is_last: bool) -> list[str]:
-    """Return the names, each once, that a step matches; only folders, unless it is the last."""
-    listed = dict.fromkeys(name for name, is_folder in names if is_folder or is_last)
-    if step in listed:
-        return [step]
-    return [name for name in listed if fnmatch.fnmatchcase(name, step)]
