@@ -137,11 +137,8 @@ def dataset_of_passes(
     records of 1 KB in batches of 32 took 2.3 times the processor's time).
     """
     text = fingerprint(loader, **extra)
-    reader = Reader(
-        loader, parallel, prefetch, _HANDED_OUT, lambda run: stack_batches(run, loader),
-        keeps_threads=tf.executing_eagerly(),  # TensorFlow may keep a graph for ever
-    )  # fmt: skip
-    number = feeds.add(feeds.Feed(loader, begin, text, reader))
+    reader = Reader(loader, parallel, prefetch, _HANDED_OUT, lambda run: stack_batches(run, loader))
+    number = feeds.add(feeds.Feed(begin, text, reader))
 
     delivered: Any = loader if parsed is None else parsed
     spec, taken = delivered.spec, taken_specs(loader)
