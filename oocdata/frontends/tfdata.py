@@ -51,7 +51,10 @@ _Result = TypeVar("_Result")
 
 
 def without_autograph(function: Callable[..., _Result]) -> Callable[..., _Result]:
-    """Exclude a function and its callees from AutoGraph, which never frees what it converts."""
+    """Exclude a function from AutoGraph, which never frees what it converts.
+
+    Also what it calls, and the functions that it gives to datasets.
+    """
     wrapped: Callable[..., _Result] = tf.autograph.experimental.do_not_convert(function)
     return wrapped
 
