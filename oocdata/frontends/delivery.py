@@ -31,9 +31,8 @@ the time doubles with each attempt."""
 
 @dataclass(slots=True)
 class _Epoch:
-    """One epoch of one pass: its first step, a flag for each step that arrived, and the attempt."""
+    """One epoch of one pass: for each step whether it arrived or is not needed, and the attempt."""
 
-    start: int
     has_arrived: NDArray[np.bool_]
     attempt: int = 0
     quiet: float | None = None
@@ -74,10 +73,10 @@ class Delivery:
             return parts_of(asked, self.part_steps, self.alone)
         with self._lock:
             if attempt == 0:
-                self._epochs[begun, epoch] = _Epoch(start, np.zeros(self.steps - start, np.bool_))
+                self._epochs[begun, epoch] = _Epoch(np.arange(self.steps) < start)
             state = self._epochs[begun, epoch]
             state.attempt, state.quiet = attempt, None
-            missing_steps = start + np.flatnonzero(~state.has_arrived)
+            missing_steps = np.flatnonzero(~state.has_arrived)
             if attempt == ATTEMPTS:
                 del self._epochs[begun, epoch]
         if attempt == ATTEMPTS and len(missing_steps):
@@ -100,7 +99,7 @@ class Delivery:
             if step < 0:
                 state.quiet = now if state.quiet is None else state.quiet
                 return bool(now - state.quiet < PATIENCE * 2**state.attempt)
-            state.has_arrived[step - state.start], state.quiet = True, None
+            state.has_arrived[step], state.quiet = True, None
             return True
 
 
