@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary, finalize
 
 import numpy as np
@@ -21,10 +21,6 @@ from oocdata.frontends.shutdown import calls
 from oocdata.generator_batches import Merged
 from oocdata.reading.ahead import ReadAhead, Reader
 from oocdata.runs import Pass, Passes
-
-if TYPE_CHECKING:
-    from oocdata.loader import Loader
-    from oocdata.stream import Stream
 
 _Result = TypeVar("_Result")
 
@@ -42,12 +38,9 @@ class Feed:
     the iterator goes, the array goes, and reading ahead ends.
     """
 
-    def __init__(
-        self, loader: Loader | Stream, passes: Passes, fingerprint: str, reader: Reader
-    ) -> None:
-        self.loader, self.passes, self.reader = loader, passes, reader
+    def __init__(self, passes: Passes, fingerprint: str, reader: Reader) -> None:
+        self.loader, self.passes, self.reader = reader.loader, passes, reader
         self.fingerprint = fingerprint
-        self._fingerprint_bytes = fingerprint.encode()
         self._keys = itertools.count()
         self._positions: WeakValueDictionary[int, Ints] = WeakValueDictionary()
         self._runs: WeakValueDictionary[int, ReadAhead | Merged] = WeakValueDictionary()
@@ -58,8 +51,7 @@ class Feed:
         `position` was returned here, or where the iterator was saved; `saved` is the fingerprint
         that it is valid for. Raises RestoreError if `saved` is another feed's fingerprint.
         """
-        if saved != self._fingerprint_bytes:
-            check_fingerprint(saved.decode(), self.fingerprint)
+        check_fingerprint(saved.decode(), self.fingerprint)
         if number == BEGINNING:
             position, runs = self._enter(self.passes(), 0)
             arrays: list[Any] | None = stack_batches([], self.loader)
