@@ -104,22 +104,18 @@ class BlockShuffle(Order):
         second += np.arange(lanes) * width // lanes
         key = epoch_key(seed, epoch, "windows")
 
-        def mixed(places: Ints) -> Ints:
-            """Return the places in the order of blocks that are visited at places."""
+        def at(places: Ints) -> Ints:
             lane = np.searchsorted(ends, places, side="right") - 1
             begin = second[lane]
             begin += (visits.visits_of(places) - begin) // width * width
-            last = np.minimum(begin + width, visits.number)
             low = np.maximum(visits.places_of(np.maximum(begin, 0)), ends[lane])
-            sizes = np.minimum(visits.places_of(last), ends[lane + 1]) - low
+            last = np.minimum(begin + width, visits.number)
+            high = np.minimum(visits.places_of(last), ends[lane + 1])
             keys = derive_keys(key, low.view(np.uint64))
-            offsets = (places - low).view(np.uint64)
-            return forward(offsets, sizes.view(np.uint64), keys).view(np.int64) + low
-
-        def at(places: Ints) -> Ints:
-            drawn = mixed(places)
-            visited = visits.visits_of(drawn)
-            return blocks.positions(visits.slots_of(visited) - visits.places_of(visited) + drawn)
+            offsets, sizes = (places - low).view(np.uint64), (high - low).view(np.uint64)
+            mixed = forward(offsets, sizes, keys).view(np.int64) + low
+            visited = visits.visits_of(mixed)
+            return blocks.positions(visits.slots_of(visited) - visits.places_of(visited) + mixed)
 
         return at
 

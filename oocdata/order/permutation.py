@@ -25,7 +25,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Ints
-from oocdata.index import distinct
 
 Keys: TypeAlias = NDArray[np.uint64]
 
@@ -91,30 +90,37 @@ def forward(
 
     `size` and `keys` have one element for all values or one for each.
     """
-    sizes, result = np.atleast_1d(np.asarray(size, dtype=np.uint64)), np.empty_like(values)
-    for start in range(0, values.size, _STRIDE):
-        part = slice(start, start + _STRIDE)
-        result[part] = _permute(values[part], _part(sizes, part), _part(keys, part))
+    sizes = np.atleast_1d(np.asarray(size, dtype=np.uint64))
+    if sizes.size and (sizes == sizes[0]).all():
+        sizes = sizes[:1]
+    domains, rounds_of = np.stack(np.broadcast_arrays(sizes, *_bases(sizes))), rounds_for(sizes)
+    if len(sizes) == 1:
+        return _permute(values, domains, keys, int(rounds_of[0]))
+    result = np.empty_like(values)
+    for rounds in np.unique(rounds_of).tolist():
+        part = np.flatnonzero(rounds_of == rounds)
+        result[part] = _permute(values[part], domains[:, part], _part(keys, part), rounds)
     return result
 
 
 def _permute(
-    values: NDArray[np.uint64], sizes: NDArray[np.uint64], keys: Keys
+    values: NDArray[np.uint64], domains: NDArray[np.uint64], keys: Keys, rounds: int
 ) -> NDArray[np.uint64]:
-    """Permute integers below `sizes`; results outside the domain are permuted again."""
-    if (sizes == sizes[0]).all():
-        sizes = sizes[:1]
-    domains, rounds_of = np.stack(np.broadcast_arrays(sizes, *_bases(sizes))), rounds_for(sizes)
-    result = np.empty_like(values)
-    for rounds in distinct(rounds_of).tolist():
-        left = np.flatnonzero(np.broadcast_to(rounds_of == rounds, values.shape))
-        permuted = values[left]
-        while left.size:
-            domain_of = _part(domains, left)
-            permuted = _network(permuted, domain_of, _part(keys, left), rounds)
-            result[left] = permuted
-            outside = np.flatnonzero(permuted >= domain_of[0])
-            left, permuted = left[outside], permuted[outside]
+    """Permute integers below ``domains[0]``, one domain for all values or one for each."""
+    if values.size > _STRIDE:
+        parts = [slice(start, start + _STRIDE) for start in range(0, values.size, _STRIDE)]
+        permuted = [
+            _permute(values[part], _part(domains, part), _part(keys, part), rounds)
+            for part in parts
+        ]
+        return np.concatenate(permuted)
+    result = _network(values, domains, keys, rounds)
+    outside = np.flatnonzero(result >= domains[0])
+    while outside.size:
+        domain_of = _part(domains, outside)
+        again = _network(result[outside], domain_of, _part(keys, outside), rounds)
+        result[outside] = again
+        outside = outside[again >= domain_of[0]]
     return result
 
 
