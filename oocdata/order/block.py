@@ -108,12 +108,21 @@ class BlockShuffle(Order):
             lane = np.searchsorted(ends, places, side="right") - 1
             begin = second[lane]
             begin += (visits.visits_of(places) - begin) // width * width
-            low = np.maximum(visits.places_of(np.maximum(begin, 0)), ends[lane])
-            last = np.minimum(begin + width, visits.number)
+
+            # From here on by runs of places that are in one window.
+            changes = (begin[1:] != begin[:-1]) | (lane[1:] != lane[:-1])
+            runs = np.concatenate(([0], np.flatnonzero(changes) + 1))
+            lengths = np.diff(runs, append=len(places))
+            lane, first = lane[runs], np.maximum(begin[runs], 0)
+            last = np.minimum(begin[runs] + width, visits.number)
+            low = np.maximum(visits.places_of(first), ends[lane])
             high = np.minimum(visits.places_of(last), ends[lane + 1])
             keys = derive_keys(key, low.view(np.uint64))
-            offsets, sizes = (places - low).view(np.uint64), (high - low).view(np.uint64)
-            mixed = forward(offsets, sizes, keys).view(np.int64) + low
+            start = np.repeat(low, lengths)
+            offsets = (places - start).view(np.uint64)
+            mixed = forward(offsets, (high - low).view(np.uint64), keys, lengths).view(np.int64)
+            mixed += start
+
             visited = visits.visits_of(mixed)
             return blocks.positions(visits.slots_of(visited) - visits.places_of(visited) + mixed)
 

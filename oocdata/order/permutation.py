@@ -19,7 +19,7 @@ References
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,13 +42,17 @@ _MULTIPLY_2 = np.array(0xD6E8FEB86659FD93, dtype=np.uint64)
 # small domains need more of them. Fewest rounds at which chi-squared tests of 3 * 10**6 differences
 # of positions (200,000 whole permutations where size < 8) see nothing: 16 to 20 for sizes up to 8,
 # 12 for 16, 10 for 32 and 64, 8 for 100 to 512, 6 for 1000, 5 from 10**4 on. These are a few more.
-_SIZES = np.array([16, 64, 512, 65536], dtype=np.uint64)
-_ROUNDS = np.array([32, 16, 12, 8, 6])  # below the first size, from the first size on, …
+_ROUNDS_BELOW = ((16, 32), (64, 16), (512, 12), (65536, 8))
+_FEWEST_ROUNDS = 6
+_MOST_ROUNDS = 32
 
 
-def rounds_for(sizes: NDArray[np.uint64]) -> Ints:
-    """Return the number of rounds for each domain: even, so each half changes equally often."""
-    return _ROUNDS[np.searchsorted(_SIZES, sizes, side="right")]
+def rounds_for(size: int) -> int:
+    """Return the number of rounds for a domain: even, so each half changes equally often."""
+    for limit, rounds in _ROUNDS_BELOW:
+        if size < limit:
+            return rounds
+    return _FEWEST_ROUNDS
 
 
 def epoch_key(seed: int, epoch: int, purpose: str) -> Keys:
@@ -77,29 +81,35 @@ def derive_keys(key: Keys, numbers: NDArray[np.uint64]) -> Keys:
 _ROUND_FACTORS = [
     np.array(factor, dtype=np.uint64)
     for factor in derive_keys(
-        np.array([_GOLDEN], dtype=np.uint64), np.arange(_ROUNDS[0], dtype=np.uint64)
+        np.array([_GOLDEN], dtype=np.uint64), np.arange(_MOST_ROUNDS, dtype=np.uint64)
     )
     | np.uint64(1)
 ]
 
 
 def forward(
-    values: NDArray[np.uint64], size: int | NDArray[np.uint64], keys: Keys
+    values: NDArray[np.uint64], size: int | NDArray[np.uint64], keys: Keys, runs: Ints | None = None
 ) -> NDArray[np.uint64]:
     """Permute integers below ``size``, from 1 to 2**62 (not checked); return a new array.
 
-    `size` and `keys` have one element for all values or one for each.
+    `size` and `keys` have one element for all values or one for each; or, with `runs`, one for each
+    run of that many consecutive values.
     """
     sizes = np.atleast_1d(np.asarray(size, dtype=np.uint64))
-    if sizes.size and (sizes == sizes[0]).all():
-        sizes = sizes[:1]
-    domains, rounds_of = np.stack(np.broadcast_arrays(sizes, *_bases(sizes))), rounds_for(sizes)
-    if len(sizes) == 1:
-        return _permute(values, domains, keys, int(rounds_of[0]))
+    if runs is not None and sizes.size and (sizes == sizes[0]).all():
+        sizes, keys, runs = sizes[:1], np.repeat(keys, runs), None
+    domains = np.stack(np.broadcast_arrays(sizes, *_bases(sizes)))
+    if runs is None:
+        return _permute(values, domains, keys, rounds_for(int(sizes[0])))
     result = np.empty_like(values)
+    rounds_of = np.array([rounds_for(one) for one in sizes.tolist()])
     for rounds in np.unique(rounds_of).tolist():
-        part = np.flatnonzero(rounds_of == rounds)
-        result[part] = _permute(values[part], domains[:, part], _part(keys, part), rounds)
+        matching = rounds_of == rounds
+        part: Any = slice(None) if matching.all() else np.flatnonzero(np.repeat(matching, runs))
+        lengths = runs[matching]
+        domain_of = np.repeat(domains[:, matching], lengths, axis=1)
+        keys_of = np.repeat(keys[matching], lengths)
+        result[part] = _permute(values[part], domain_of, keys_of, rounds)
     return result
 
 

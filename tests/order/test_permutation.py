@@ -45,13 +45,12 @@ def test_huge_sizes_are_permuted_without_repeats(size: int) -> None:
     sizes=st.lists(st.integers(1, 700) | st.integers(1, 2**62), min_size=1, max_size=40),
     seed=st.integers(),
 )
-def test_one_size_per_value_equals_one_call_per_size(sizes: list[int], seed: int) -> None:
+def test_one_size_per_run_equals_one_call_per_run(sizes: list[int], seed: int) -> None:
     keys = derive_keys(epoch_key(seed, 0, "test"), np.arange(len(sizes), dtype=np.uint64))
     runs = np.arange(len(sizes)) % 5
     values = [np.arange(length) * 7919 % size for length, size in zip(runs, sizes, strict=True)]
     values = [part.astype(np.uint64) for part in values]
-    each = np.repeat(np.array(sizes, dtype=np.uint64), runs)
-    together = forward(np.concatenate(values), each, np.repeat(keys, runs))
+    together = forward(np.concatenate(values), np.array(sizes, dtype=np.uint64), keys, runs)
     alone = [forward(part, sizes[i], keys[i : i + 1]) for i, part in enumerate(values)]
     np.testing.assert_array_equal(together, np.concatenate(alone))
 
