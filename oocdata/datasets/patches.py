@@ -135,10 +135,26 @@ class Patches(Dataset):
         return len(self.chosen)
 
     @cached_property
+    def _lengths(self) -> tuple[int, ...]:
+        """Length of an element along each axis."""
+        shape = _shapes(self.dataset)[0]
+        return tuple(shape[axis] for axis in self.axes)
+
+    @cached_property
     def _largest_starts(self) -> list[int]:
         """Largest start of a patch along each axis."""
-        shape = _shapes(self.dataset)[0]
-        return [shape[axis] - size for axis, size in zip(self.axes, self.size, strict=True)]
+        return [length - size for length, size in zip(self._lengths, self.size, strict=True)]
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """Number of patches along each axis; of random ones, the lengths of an element.
+
+        Patches of the same size and grid are of the same places.
+        """
+        if not self.step:
+            return self._lengths
+        rooms = zip(self._largest_starts, self.step, strict=True)
+        return tuple(room // step + 1 for room, step in rooms)
 
     @cached_property
     def spec(self) -> Spec:
@@ -154,13 +170,12 @@ class Patches(Dataset):
 
     def places(self, patches: Ints, draw: Draw) -> Ints:
         """Return the start of each patch along each axis, shape (patches, axes)."""
-        free = self._largest_starts
         if self.step:
-            counts = [room // step + 1 for room, step in zip(free, self.step, strict=True)]
-            numbers = np.unravel_index(patches % self.per_row, counts)
+            numbers = np.unravel_index(patches % self.per_row, self.grid)
             columns = [each * step for each, step in zip(numbers, self.step, strict=True)]
         else:
-            columns = [_uniform(draw, patches, axis, room + 1) for axis, room in enumerate(free)]
+            free = enumerate(self._largest_starts)
+            columns = [_uniform(draw, patches, axis, room + 1) for axis, room in free]
         return np.array(columns).T
 
     def requests(self, positions: Ints, draw: Draw) -> tuple[ArrayRequest, ...]:

@@ -93,6 +93,10 @@ _MESSAGES = {
         "the server must send the object; it answered {status}. Is this the address of the file "
         "itself, and not of a page or a service? For S3, is AWS_REGION that of the bucket?"
     ),
+    "panicked": (
+        "the credentials in the environment must be plain text; the client can't send these. Does "
+        "one end with a line break?"
+    ),
     "": (
         "the store must send the object; the client says: {text}. Is the address right, and the "
         "server reachable?"

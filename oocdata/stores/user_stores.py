@@ -38,9 +38,11 @@ def check_sendable(url: str) -> None:
 
 def user_store_url(store: Any, path: Any) -> str:
     """Return the URL of a path in a store that the user opened."""
-    if not isinstance(path, str | os.PathLike) or "://" in os.fspath(path):
+    is_path = isinstance(path, str | os.PathLike)
+    if not is_path or "://" in os.fspath(path):
+        got = "a URL, which may hold a credential" if is_path else repr(path)
         raise ArgumentError(
-            f"`target` must be the name of an object in the store; got {path!r}. Without `store`, "
+            f"`target` must be the name of an object in the store; got {got}. Without `store`, "
             "give a URL."
         )
     _, client = _stores.setdefault(id(store), (store, _client_of(store)))
