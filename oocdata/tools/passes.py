@@ -51,6 +51,7 @@ def each_block(
     continue_on_error: bool = False,
     unit: int = 1,
     label: str = "",
+    out: NDArray[Any] | None = None,
 ) -> Generator[Result]:
     """Read a dataset once, and yield the result of `work` for each block, in row order.
 
@@ -60,7 +61,8 @@ def each_block(
 
     The first read error is raised. With `continue_on_error`, `Block.failed` has the rows of the
     unreadable chunks instead (single rows, where every row has an address). With a `label`, a
-    progress bar is shown on standard error.
+    progress bar is shown on standard error. With `out`, of the shape of all rows, the blocks are
+    parts of it.
     """
     total, row_bytes = len(dataset), spec_of_one_array(dataset).nbytes
     rows, threads, most = block_sizes(dataset, unit)
@@ -71,7 +73,7 @@ def each_block(
 
     def read(edges: tuple[int, int]) -> tuple[int, Result]:
         block = range(*edges)
-        values = _empty(dataset, block)
+        values = _empty(dataset, block) if out is None else out[slice(*edges)]
         failed = _fill(dataset, block, values, continue_on_error)
         return len(block), work(Block(block, values, tuple(failed)))
 
