@@ -86,15 +86,19 @@ def differences(saved: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
 
     It is "`seed` was 7, and is 8", or "`rows` differs" if both are digests.
     """
-    sentences: dict[str, str] = {}
+    sentences: list[str] = []
+    differing: list[str] = []
     for name in {**saved, **now}:
+        if any(name.startswith(f"{parent}.") for parent in differing):
+            continue
         # As texts, because damaged ones may be anything.
         was, is_ = str(saved.get(name, "not there")), str(now.get(name, "not there"))
-        if was == is_ or any(name.startswith(f"{parent}.") for parent in sentences):
+        if was == is_:
             continue
         hidden = was.startswith("#") and is_.startswith("#")
-        sentences[name] = f"`{name}` differs" if hidden else f"`{name}` was {was}, and is {is_}"
-    return list(sentences.values())
+        differing.append(name)
+        sentences.append(f"`{name}` differs" if hidden else f"`{name}` was {was}, and is {is_}")
+    return sentences
 
 
 def check_fingerprint(saved: str, now: str, place: str = "", anew: str = "start anew") -> None:
@@ -149,14 +153,26 @@ class _Digests(Encoder):
         self._exact = exact
         self._visited: dict[int, tuple[Any, str]] = {}
         """Objects visited for the current leaf, by id, and the text that stands for each."""
+        self._containers: set[int] = set()
+        """Lists and dicts around the current value, by id."""
 
     def encode(self, value: Any, place: str) -> Any:
-        """Return an object as JSON; text quoted, so that "1" differs from 1, a digest or a name."""
+        """Return an object as JSON; "…" for a list or dict within itself.
+
+        Text is quoted, so that "1" differs from 1, and from a digest or a name.
+        """
         if type(value) in (str, bytes):
             return repr(value)
         if type(value) is range:
             return f"{value.start}:{value.stop}:{value.step}"
-        return super().encode(value, place)
+        if not isinstance(value, list | dict):
+            return super().encode(value, place)
+        if id(value) in self._containers:
+            return "…"
+        self._containers.add(id(value))
+        encoded = super().encode(value, place)
+        self._containers.remove(id(value))
+        return encoded
 
     def class_name(self, kind: type) -> str:
         """Return the name of a class without its module, which may change."""
