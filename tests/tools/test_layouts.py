@@ -125,6 +125,13 @@ def makani(target: str) -> Iterator[Element]:
             yield from windows(rows, 2, 1)
 
 
+def makani_virtual(path: str) -> Iterator[Element]:
+    with h5py.File(path) as file:
+        fields, time = file["fields"][:], file["timestamp"][:]
+    for rows in np.split(fields, np.flatnonzero(np.diff(time) > 21600) + 1):
+        yield from windows(rows, 2, 1)
+
+
 def moving_mnist(path: str) -> Iterator[Element]:
     films = np.load(path)
     for number in range(films.shape[1]):
@@ -276,6 +283,10 @@ CASES: dict[str, tuple[str, Callable[..., str], dict[str, Any], Callable[[str], 
         "Makani / physicsnemo: 2 files, the first of 24 times × 5 channels",
         made.write_makani, {}, makani,
     ),
+    "makani_virtual": (
+        "Makani / physicsnemo: 48 times × 5 channels",
+        made.write_makani_virtual, {}, makani_virtual,
+    ),
     "moving_mnist": (
         "Moving MNIST: 50 sequences of 20 frames, time first",
         made.write_moving_mnist, {}, moving_mnist,
@@ -356,16 +367,20 @@ def elements(dataset: ooc.Dataset) -> Iterator[Element]:
         yield from (cut(batch, at) for at in range(count))
 
 
-def run(target: str) -> dict[str, Any]:
+EXTERNAL = {"makani_virtual": {"external": True}}
+"""Arguments of `info` for files with data in other files."""
+
+
+def run(target: str, **arguments: Any) -> dict[str, Any]:
     """Run the code that `info` prints for a target; return its variables."""
-    found = recognise(Opening.of(target))
+    found = recognise(Opening.of(target, **arguments))
     assert found is not None
     names: dict[str, Any] = {}
     exec("\n".join(found.code), names)
     return names
 
 
-def claimed_by_one(target: Any) -> None:
+def claimed_by_one(target: Any, **options: Any) -> None:
     """Fail if several layouts match the same file, because their order must not matter."""
 
     def found(layout: Callable[[Any], Any], listing: Any) -> Any:
@@ -374,19 +389,19 @@ def claimed_by_one(target: Any) -> None:
         except (SourceError, LookupError, TypeError, ValueError):
             return None
 
-    with listing_of(repr(target), files(target)) as listing:
+    with listing_of(repr(target), files(target), **options) as listing:
         assert sum(found(layout, listing) is not None for layout in LAYOUTS) == 1
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_code_gives_what_an_oracle_reads(tmp_path: Path, name: str) -> None:
     sentence, write, options, oracle = CASES[name]
-    target = write(tmp_path, **options)
-    found = recognise(Opening.of(target))
+    target, external = write(tmp_path, **options), EXTERNAL.get(name, {})
+    found = recognise(Opening.of(target, **external))
     assert found is not None
     assert found.sentence == sentence
-    claimed_by_one(target)
-    names = run(target)
+    claimed_by_one(target, **external)
+    names = run(target, **external)
     parts = [names["train"], *([names["val"]] if "val" in names else [])]
     expected = Counter(digest(element) for element in oracle(target))
     seen = [Counter(digest(element) for element in elements(part)) for part in parts]

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
-from oocdata.datasets.open import open as open_view
-from oocdata.errors import SourceError
 from oocdata.tools.info.layouts.layout import Layout, Listing, expect, lines, listing_of, split
 
 _PATCH = 64
@@ -41,7 +38,7 @@ def anndata(listing: Listing) -> Layout:
     encodings = {name: listing.attributes(f"obs/{name}").get("encoding-type") for name in columns}
     labels = [name for name in columns if encodings[name] == "categorical"]
     if listing.files > 1:  # codes of unlike categories are no one array
-        labels = [name for name in labels if _is_one_array(listing, f"obs/{name}")]
+        labels = [name for name in labels if listing.is_one_array(f"obs/{name}")]
     code = f"path = {listing.target}\ncounts = ooc.open(path, 'X')\n"
     if labels:
         code += f"""labels = ooc.open(path, {f"obs/{labels[0]}"!r})     # codes of labels.categories
@@ -52,14 +49,6 @@ def anndata(listing: Listing) -> Layout:
     summary = f"{listing.count_text}{int(cells):,} cells × {int(genes):,} genes, {kind}"
     batch = "x, y" if labels else "x"
     return Layout("AnnData", summary, lines(code, batch), ("X", *(f"obs/{n}" for n in labels[:3])))
-
-
-def _is_one_array(listing: Listing, key: str) -> bool:
-    """Return whether `open` takes an array of all files as one."""
-    with suppress(SourceError):
-        open_view(list(listing.paths), key)
-        return True
-    return False
 
 
 def pcam(listing: Listing) -> Layout:

@@ -109,18 +109,23 @@ pairs = fields.windows((-1, 0), 1)     # within a forecast
 
 
 def makani(listing: Listing) -> Layout:
-    """Recognise `fields` (T, C, lat, lon) with `timestamp` (T) and `valid_data` (T, C)."""
-    listing.root("hdf5", many_files=True)
-    count, channels, _, _ = listing.array("fields").shape
-    expect(listing.array("timestamp").shape == (count,))
-    expect(listing.array("valid_data").shape == (count, channels))
+    """Recognise `fields` (T, C, lat, lon) with coordinates, and mostly `valid_data` (T, C)."""
+    names = listing.root("hdf5", many_files=True)
+    count, channels, height, width = listing.array("fields").shape
+    coordinates = [listing.array(name).shape for name in ("timestamp", "channel", "lat", "lon")]
+    expect(coordinates == [(count,), (channels,), (height,), (width,)])
     code = f"""
 target = {listing.target}
 fields = ooc.open(target, 'fields')
-valid = np.asarray(ooc.open(target, 'valid_data')).all(axis=1)
-time = np.asarray(ooc.open(target, 'timestamp'))[valid]
-lengths = ooc.episodes(time=time, step=np.diff(time).min())
-pairs = fields[valid].windows((-1, 0), 1, episodes=lengths)
+time = np.asarray(ooc.open(target, 'timestamp'))
+"""
+    if "valid_data" in names:  # years as one virtual dataset have none
+        expect(listing.array("valid_data").shape == (count, channels))
+        code += """valid = np.asarray(ooc.open(target, 'valid_data')).all(axis=1)
+fields, time = fields[valid], time[valid]
+"""
+    code += f"""lengths = ooc.episodes(time=time, step=np.diff(time).min())
+pairs = fields.windows((-1, 0), 1, episodes=lengths)
 {split("pairs", count)}
 """
     summary = f"{listing.count_text}{count:,} times × {channels} channels"
