@@ -185,6 +185,7 @@ def contents(target: Any, key: str | None = None) -> Contents:
     title = path if is_path else opening.name
     layout, entries = recognise(opening), list[Description | Unopened]()
     if layout is not None:
+        opening = Opening.of(opening, axis=layout.axis)
         keys: list[str | None] = [name or None for name in layout.keys]
     elif opening.key is not None or {*opening.arguments} & {*_OF_ONE_ARRAY} or not exists:
         layout = _of_several_files(opening)

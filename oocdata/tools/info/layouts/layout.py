@@ -118,6 +118,7 @@ class Layout:
     code: tuple[str, ...]  # lines of Python up to the first batch
     keys: tuple[str, ...]  # the main arrays, for `oocdata info` to describe; the largest first
     whole: str = ""  # pattern of all arrays like the first one; empty for the first key itself
+    axis: int | None = 0  # with which `oocdata info` opens the keys; None: each file is one row
 
     @property
     def sentence(self) -> str:

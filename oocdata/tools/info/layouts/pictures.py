@@ -183,7 +183,18 @@ def _multiscale(listing: Listing, group: str) -> tuple[str, list[str], int]:
 
 
 def dlio(listing: Listing) -> Layout:
-    """Recognise files of one sample: `x` (H, W, 1) and `y` in ``.npz``, `records` in HDF5."""
+    """Recognise files of one sample: `x` (H, W, 1) and `y` in ``.npz``, `records` in HDF5.
+
+    A ``.npy`` has the sample alone, (H, W, 1).
+    """
+    if listing.kind == "npy":
+        sample = listing.array("")
+        height, width, last = sample.shape
+        expect(listing.files > 1 and sample.dtype == "u1" and last == 1 < min(height, width))
+        code = f"images = ooc.open({listing.target}, axis=None)     # each file is one element\n"
+        code_lines = lines(code + split("images", listing.files), "x")
+        summary = f"{listing.count_text}{height} × {width}"
+        return Layout("One sample per file, as DLIO", summary, code_lines, ("",), axis=None)
     names = sorted(listing.root("npz", "hdf5", many_files=True))
     data, label = ("x", "y") if names == ["x", "y"] else ("records", "labels")
     images, labels = listing.array(data), listing.array(label)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from oocdata.tools.info.layouts.layout import Layout, Listing, expect, lines, listed, split
 
 _LEVELS = ("level", "hybrid")
@@ -112,8 +114,7 @@ def makani(listing: Listing) -> Layout:
     """Recognise `fields` (T, C, lat, lon) with coordinates, and mostly `valid_data` (T, C)."""
     names = listing.root("hdf5", many_files=True)
     count, channels, height, width = listing.array("fields").shape
-    coordinates = [listing.array(name).shape for name in ("timestamp", "channel", "lat", "lon")]
-    expect(coordinates == [(count,), (channels,), (height,), (width,)])
+    expect(listing.array("timestamp").shape == (count,))
     code = f"""
 target = {listing.target}
 fields = ooc.open(target, 'fields')
@@ -124,6 +125,9 @@ time = np.asarray(ooc.open(target, 'timestamp'))
         code += """valid = np.asarray(ooc.open(target, 'valid_data')).all(axis=1)
 fields, time = fields[valid], time[valid]
 """
+    else:
+        coordinates = [listing.array(name).shape for name in ("channel", "lat", "lon")]
+        expect(coordinates == [(channels,), (height,), (width,)])
     code += f"""lengths = ooc.episodes(time=time, step=np.diff(time).min())
 pairs = fields.windows((-1, 0), 1, episodes=lengths)
 {split("pairs", count)}
@@ -148,4 +152,19 @@ pairs = frames.windows({inputs}, {targets})
     return Layout("SEVIR", summary, lines(code), (kind,))
 
 
-WEATHER = (arco, anemoi, anemoi_forecasts, makani, sevir)
+def sevir_lightning(listing: Listing) -> Layout:
+    """Recognise tables of flashes (N, 5), each under the id of its event."""
+    events = listing.root("hdf5", many_files=True)
+    expect(events and all(re.fullmatch(r"[RS]\d{6,}", event) for event in events))
+    flashes = listing.array(events[0])
+    expect(flashes.dtype.kind == "f" and flashes.shape[1:] == (5,))
+    code = f"""
+flashes = ooc.open({listing.target}, '*', axis=None)     # (flashes, 5) of each event
+ids = [name.rpartition('/')[2] for name in flashes.parts.names]     # of the other sensors too
+{split("flashes", len(events) * listing.files)}
+"""
+    summary = f"{listing.count_text}{len(events):,} events"
+    return Layout("SEVIR lightning", summary, lines(code, "x"), ("*",), axis=None)
+
+
+WEATHER = (arco, anemoi, anemoi_forecasts, makani, sevir, sevir_lightning)
