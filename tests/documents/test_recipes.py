@@ -43,6 +43,11 @@ def write_dlio(folder: Path) -> None:
     made.write_dlio(folder / "hdf5", kind="hdf5")
 
 
+def write_fastmri(folder: Path) -> None:
+    made.write_fastmri(folder)
+    made.write_fastmri(folder, test=True)
+
+
 def write_robomimic(folder: Path) -> None:
     made.write_robomimic(folder, compress=True)
 
@@ -52,7 +57,7 @@ WRITERS: dict[str, Callable[[Path], Any]] = {
     "makani": made.write_makani, "anemoi": made.write_anemoi, "sevir": made.write_sevir,
     "moving_mnist": made.write_moving_mnist, "robomimic": write_robomimic, "aloha": write_aloha,
     "d4rl": made.write_d4rl, "anndata": made.write_anndata, "pcam": made.write_pcam,
-    "fastmri": made.write_fastmri, "ome_zarr": made.write_ome, "dlio": write_dlio,
+    "fastmri": write_fastmri, "ome_zarr": made.write_ome, "dlio": write_dlio,
 }  # fmt: skip
 
 

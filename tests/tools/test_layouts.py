@@ -249,6 +249,23 @@ def dlio(target: str) -> Iterator[Element]:
                 yield file["records"][0], file["labels"][0]
 
 
+def write_pcam_parts(folder: Path) -> str:
+    for seed, part in enumerate(("train", "valid", "test")):
+        path = Path(made.write_pcam(folder, seed=seed, rows=20, size=32))
+        if part != "train":
+            for kind in "xy":
+                old = path.with_name(path.name.replace("_x", f"_{kind}"))
+                old.rename(old.with_name(old.name.replace("train", part)))
+    made.write_pcam(folder, rows=20, size=32)
+    return str(folder / "*_x.h5")
+
+
+def pcam_files(target: str) -> Iterator[Element]:
+    for path in files(target):
+        if "test" not in path.rpartition("/")[2]:
+            yield from pcam(path)
+
+
 CASES: dict[str, tuple[str, Callable[..., str], dict[str, Any], Callable[[str], Any]]] = {
     "well": (
         "The Well: 2 files, the first of 4 trajectories × 6 steps, 3 fields",
@@ -349,6 +366,10 @@ CASES: dict[str, tuple[str, Callable[..., str], dict[str, Any], Callable[[str], 
     "pcam": (
         "PCam: 60 images, labels in a second file",
         made.write_pcam, {"size": 32, "chunks": True}, pcam,
+    ),
+    "pcam_parts": (
+        "PCam: 3 files, the first of 20 images, labels in a second file",
+        write_pcam_parts, {}, pcam_files,
     ),
     "dlio": (
         "One sample per file, as DLIO: 12 files, the first of 1 sample", made.write_dlio, {}, dlio,
@@ -467,6 +488,33 @@ def test_parts_share_no_row(tmp_path: Path, name: str) -> None:
     assert train
     assert val
     assert not train & val
+
+
+@pytest.mark.parametrize("coils", [0, 3])
+def test_volumes_without_targets(tmp_path: Path, coils: int) -> None:
+    """Test that the loop of the code gives the slices of each volume, in order."""
+    target = made.write_fastmri(tmp_path, coils=coils, test=True)
+    found = contents(target)
+    assert found.layout is not None
+    of_coils = " of 3 coils" * bool(coils)
+    assert found.layout.sentence == f"fastMRI: 4 test volumes, the first of 6 slices{of_coils}"
+    assert [one.key for one in found.described] == ["/kspace"]  # of the first: widths differ
+    claimed_by_one(target)
+    names: dict[str, Any] = {"seen": []}
+    loop = [line.replace("# images = model.predict(loader.to_tf())",
+                         "seen.append((mask, np.concatenate(list(loader.epoch(0)))))")
+            for line in found.layout.code]  # fmt: skip
+    exec("\n".join(loop), names)
+    assert len(names["seen"]) == 4
+    for path, (mask, images) in zip(files(target), names["seen"], strict=True):
+        with h5py.File(path) as file:
+            np.testing.assert_array_equal(mask, file["mask"][:])
+            kspace = file["kspace"][:]
+        axes = (-2, -1)
+        space = np.fft.ifft2(np.fft.ifftshift(kspace, axes), norm="ortho")
+        whole = np.abs(np.fft.fftshift(space, axes))
+        image = np.sqrt((whole**2).sum(1)) if coils else whole
+        np.testing.assert_allclose(images, image, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("coils", [0, 3])

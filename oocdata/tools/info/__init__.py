@@ -17,7 +17,7 @@ from typing import Any
 
 from oocdata.advice import Advice, advise, as_typed, reading_of, size
 from oocdata.blocks import Blocks
-from oocdata.errors import ArgumentError, SourceError
+from oocdata.errors import ArgumentError, MismatchedPartsError, SourceError
 from oocdata.formats.opening import list_datasets
 from oocdata.formats.paths import is_url
 from oocdata.formats.patterns import numbered_groups
@@ -200,6 +200,10 @@ def contents(target: Any, key: str | None = None) -> Contents:
         try:
             entries.append(_describe(replace(opening, key=name), brief=brief))
         except (SourceError, ArgumentError) as error:
+            first = opening.paths()[0] if layout is not None else opening.target
+            if isinstance(error, MismatchedPartsError) and first != opening.target:
+                entries.append(_describe(replace(opening, target=first, key=name), brief=brief))
+                continue
             if len(keys) == 1:
                 raise
             message = str(getattr(error, "message", error)).partition(" [file ")[0]

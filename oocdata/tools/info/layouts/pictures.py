@@ -9,6 +9,8 @@ from typing import Any
 from oocdata.tools.info.layouts.layout import Layout, Listing, expect, lines, listing_of, split
 
 _PATCH = 64
+_PARTS = {"valid": "val", "test": "test"}
+"""Words in names of files, with names for the data; other files are for training."""
 
 
 def moving_mnist(listing: Listing) -> Layout:
@@ -54,19 +56,27 @@ def anndata(listing: Listing) -> Layout:
 def pcam(listing: Listing) -> Layout:
     """Recognise `x` (N, H, W, 3) of uint8, and `y` (N, 1, 1, 1) in a second file beside it."""
     stem, suffix = os.path.splitext(listing.path)
-    expect(listing.root("hdf5") == ["x"] and stem.endswith("_x"))
+    expect(listing.root("hdf5", many_files=True) == ["x"] and stem.endswith("_x"))
     images = listing.array("x")
     count, _, _, _ = images.shape
-    label_path = f"{stem[:-1]}y{suffix}"
-    with listing_of("", [label_path]) as label_file:
+    with listing_of("", [f"{stem[:-1]}y{suffix}"]) as label_file:
         expect(images.dtype == "u1" and label_file.array("y").shape == (count, 1, 1, 1))
+    parts = dict[str, list[str]]()
+    for path in listing.paths:
+        file = os.path.basename(path)
+        name = next((name for part, name in _PARTS.items() if part in file), "train")
+        parts.setdefault(name, []).append(path)
+    if "train" not in parts:
+        parts = {"train": [*listing.paths]}
     code = f"""
-images = ooc.open({listing.target}, 'x')
-labels = ooc.open({label_path!r}, 'y')[:, 0, 0, 0]
-pairs = ooc.zip(images, labels).map(lambda x, y: (np.float32(x) / 255, y))
-train = pairs     # the valid and test files of PCam are the other parts
+def pairs(paths):
+    images = ooc.open(paths, 'x')
+    paths = [path.replace('_x{suffix}', '_y{suffix}') for path in paths]
+    labels = ooc.open(paths, 'y')[:, 0, 0, 0]
+    return ooc.zip(images, labels).map(lambda x, y: (np.float32(x) / 255, y))
 """
-    summary = f"{count:,} images, labels in a second file"
+    code += "\n".join(f"{name} = pairs({paths})" for name, paths in parts.items())
+    summary = f"{listing.count_text}{count:,} images, labels in a second file"
     return Layout("PCam", summary, lines(code), ("x",))
 
 
@@ -76,27 +86,44 @@ def fastmri(listing: Listing) -> Layout:
     kspace = listing.array("kspace")
     slices, *coils, _, _ = kspace.shape
     expect("ismrmrd_header" in names and kspace.dtype.kind == "c" and len(coils) < 2)
-    # Test files have no reconstruction, and can't be trained on.
     targets = ["reconstruction_rss"] if coils else ["reconstruction_esc", "reconstruction_rss"]
-    target = [name for name in targets if name in names][0]  # noqa: RUF015  # raises IndexError
-    files = f"{listing.files:,} volumes, the first of " if listing.files > 1 else "a volume of "
+    targets = [name for name in targets if name in names]
+    expect(targets or listing.array("mask").shape == kspace.shape[-1:])
+    kind = "volume" if targets else "test volume"
+    files = f"{listing.files:,} {kind}s, the first of " if listing.files > 1 else f"a {kind} of "
     summary = f"{files}{slices} slices" + (f" of {coils[0]} coils" if coils else "")
-    return Layout("fastMRI", summary, _slices(listing, target, bool(coils)), (target,))
+    code = _slices(listing, targets[0] if targets else None, bool(coils))
+    return Layout("fastMRI", summary, code, (*targets[:1],) or ("kspace",))
 
 
-def _slices(listing: Listing, target: str, coils: bool) -> tuple[str, ...]:
-    """Return code for slices of volumes: volumes of the same width become one array."""
+def _slices(listing: Listing, target: str | None, coils: bool) -> tuple[str, ...]:
+    """Return code for slices of volumes: volumes of the same width become one array.
+
+    Without a target, slices are for a trained model, volume by volume.
+    """
     paths = listing.paths_code
+    imports = "import glob\n" if "glob.glob" in paths else ""
     combined = "np.sqrt((np.abs(space) ** 2).sum(1))" if coils else "np.abs(space)"
+    transform = f"""axes = (-2, -1)
+    space = np.fft.ifft2(np.fft.ifftshift(kspace, axes), norm='ortho')
+    image = np.fft.fftshift({combined}, axes)"""
+    if target is None:
+        code = f"""{imports}def image(kspace):
+    {transform}
+    return np.float32(image)
+for path in {paths}:
+    mask = np.asarray(ooc.open(path, 'mask'))     # the columns that were measured
+    loader = ooc.open(path, 'kspace').map(image).batches(8)
+    # images = model.predict(loader.to_tf())
+"""
+        return lines(code)[:-3]
     code = f"""
 from collections import defaultdict
 by_shape = defaultdict(list)
 for path in {paths}:
     by_shape[ooc.open(path, 'kspace').shape[1:]].append(path)
 def image(kspace, target):
-    axes = (-2, -1)
-    space = np.fft.ifft2(np.fft.ifftshift(kspace, axes), norm='ortho')
-    image = np.fft.fftshift({combined}, axes)
+    {transform}
     (h, w), (m, n) = image.shape[1:], target.shape[1:]
     return np.float32(image[:, (h - m) // 2:(h + m) // 2, (w - n) // 2:(w + n) // 2]), target
 def slices(paths):
@@ -104,7 +131,7 @@ def slices(paths):
     return both.map(image)
 train = ooc.concat([slices(paths) for paths in by_shape.values()])
 """
-    return lines(("import glob" if "glob.glob" in paths else "") + code)
+    return lines(imports + code.lstrip())
 
 
 def ome(listing: Listing) -> Layout:
