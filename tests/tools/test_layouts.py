@@ -9,9 +9,12 @@ from __future__ import annotations
 import glob
 import json
 import re
+import shutil
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import h5py
@@ -20,6 +23,7 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
+from scipy import sparse
 from typer.testing import CliRunner
 
 import oocdata as ooc
@@ -581,6 +585,52 @@ def test_sparse_rows_of_several_files_of_no_known_layout(tmp_path: Path) -> None
     found = contents(target)
     assert found.layout is not None
     assert found.layout.name == "Arrays of the same rows"
+
+
+def put_sparse(path: str, matrix: Any) -> None:
+    """Write a matrix of SciPy as the `X` of a file, as AnnData does."""
+    with h5py.File(path, "r+") as file:
+        del file["X"]
+        group = file.create_group("X")
+        for name in ("data", "indices", "indptr"):
+            group[name] = getattr(matrix, name)
+        kind = f"{matrix.format}_matrix"
+        group.attrs.update({"encoding-type": kind, "encoding-version": "0.1.0"}, shape=matrix.shape)
+
+
+def test_a_matrix_stored_by_columns_is_written_by_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = made.write_anndata(tmp_path)
+    expected = Counter(digest(element) for element in anndata(path))
+    with h5py.File(path) as file:
+        x = file["X"]
+        rows = [x[name][:] for name in ("data", "indices", "indptr")]
+        matrix = sparse.csr_matrix(tuple(rows), x.attrs["shape"]).tocsc()
+    put_sparse(path, matrix)
+
+    class Cells:
+        X = matrix
+
+        def write_h5ad(self, new: str) -> None:
+            shutil.copy(path, new)
+            put_sparse(new, self.X)
+
+    library = SimpleNamespace(read_h5ad=lambda given: Cells() if given == path else None)
+    monkeypatch.setitem(sys.modules, "anndata", library)
+    found = contents(path)
+    assert found.layout is not None
+    assert found.layout.sentence == "AnnData: 400 cells × 60 genes, sparse by columns"
+    assert " X: a sparse matrix must be stored by rows" in (printed := " ".join(str(found).split()))
+    assert "adata.X = adata.X.tocsr()" in printed
+    claimed_by_one(path)
+    names = run(path)
+    parts = [digest(each) for part in ("train", "val") for each in elements(names[part])]
+    assert Counter(parts) == expected
+    with h5py.File(path, "r+") as file:
+        del file["obs/cell_type"]
+        file["obs"].attrs["column-order"] = []
+    assert str(contents(path)).startswith("AnnData: 400 cells × 60 genes, sparse by columns\n")
 
 
 def test_every_file_keeps_its_label(tmp_path: Path) -> None:

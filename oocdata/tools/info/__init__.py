@@ -204,7 +204,7 @@ def contents(target: Any, key: str | None = None) -> Contents:
             if isinstance(error, MismatchedPartsError) and first != opening.target:
                 entries.append(_describe(replace(opening, target=first, key=name), brief=brief))
                 continue
-            if len(keys) == 1:
+            if len(keys) == 1 and layout is None:
                 raise
             message = str(getattr(error, "message", error)).partition(" [file ")[0]
             entries.append(Unopened(name, type(error).__name__, message))

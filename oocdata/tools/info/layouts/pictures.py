@@ -34,14 +34,25 @@ def anndata(listing: Listing) -> Layout:
     listing.root("hdf5", "zarr", many_files=True)
     expect(listing.attributes("")["encoding-type"] == "anndata")
     attributes = listing.attributes("X")
-    kind = "sparse" if attributes.get("encoding-type") == "csr_matrix" else "dense"
-    cells, genes = attributes["shape"] if kind == "sparse" else listing.array("X").shape
+    kinds = {"csr_matrix": "sparse", "csc_matrix": "sparse by columns"}
+    kind = kinds.get(str(attributes.get("encoding-type")), "dense")
+    cells, genes = listing.array("X").shape if kind == "dense" else attributes["shape"]
     columns = [str(name) for name in listing.attributes("obs").get("column-order", ())]
     encodings = {name: listing.attributes(f"obs/{name}").get("encoding-type") for name in columns}
     labels = [name for name in columns if encodings[name] == "categorical"]
     if listing.files > 1:  # codes of unlike categories are no one array
         labels = [name for name in labels if listing.is_one_array(f"obs/{name}")]
-    code = f"path = {listing.target}\ncounts = ooc.open(path, 'X')\n"
+    code = f"path = {listing.target}\n"
+    if kind == kinds["csc_matrix"]:
+        expect(listing.files == 1)
+        suffix = {"hdf5": "h5ad", "zarr": "zarr"}[listing.kind]
+        code = f"""import anndata
+{code}cells = anndata.read_{suffix}(path)     # stored by columns: write it by rows once
+cells.X = cells.X.tocsr()
+path = {os.path.splitext(listing.path)[0] + "_csr." + suffix!r}
+cells.write_{suffix}(path)
+"""
+    code += "counts = ooc.open(path, 'X')\n"
     if labels:
         code += f"""labels = ooc.open(path, {f"obs/{labels[0]}"!r})     # codes of labels.categories
 {split("ooc.zip(counts, labels)", int(cells))}
