@@ -270,6 +270,11 @@ def pcam_files(target: str) -> Iterator[Element]:
             yield from pcam(path)
 
 
+ARCO = (
+    "Weather by levels, as ARCO-ERA5: 24 times, with data from 1900-01-01T01 to 1900-01-01T22, "
+    "9 arrays, such as geopotential by level"
+)
+
 CASES: dict[str, tuple[str, Callable[..., str], dict[str, Any], Callable[[str], Any]]] = {
     "well": (
         "The Well: 2 files, the first of 4 trajectories × 6 steps, 3 fields",
@@ -299,11 +304,11 @@ CASES: dict[str, tuple[str, Callable[..., str], dict[str, Any], Callable[[str], 
         made.write_pdebench_incompressible, {}, incompressible,
     ),
     "arco": (
-        "Weather by levels, as ARCO-ERA5: 24 times, 9 arrays, such as geopotential by level",
+        ARCO,
         made.write_arco, {}, arco,
     ),
     "arco_packed": (
-        "Weather by levels, as ARCO-ERA5: 24 times, 9 arrays, such as geopotential by level",
+        ARCO,
         made.write_arco, {"packed": True}, arco,
     ),
     "anemoi": (
@@ -860,7 +865,10 @@ def test_variables_by_level_are_found_among_many(tmp_path: Path) -> None:
         one.attrs["_ARRAY_DIMENSIONS"] = ["time", "latitude", "longitude"]
     found = recognise(Opening.of(path))
     assert found is not None
-    assert found.summary == "4 times, 39 arrays, such as geopotential by level"
+    assert found.summary == (
+        "4 times, with data from 1900-01-01T01 to 1900-01-01T02, 39 arrays, such as geopotential "
+        "by level"
+    )
     assert found.keys[3:] == ("2m_temperature", "a0", "land_sea_mask")
 
 

@@ -50,27 +50,32 @@ air = [ooc.open(path, key, axis='time'{decode}) for key in keys]     # each ({le
 surface = ooc.stack([*ground{constants}], axis=0)
 """
         parts += ", surface"
+    known, select = _valid(listing)
     code += f"""fields = ooc.concatenate([{parts}], axis=0)     # channels first
-{_valid(listing)}pairs = fields.windows((-1, 0), 1)     # two hours in, the next one out
+{select}pairs = fields.windows((-1, 0), 1)     # two hours in, the next one out
 {split("pairs", time)}
 """
-    summary = f"{time:,} times, {len(names):,} arrays, such as {air[0]} by {level}"
+    summary = f"{time:,} times{known}, {len(names):,} arrays, such as {air[0]} by {level}"
     keys = (*air[:3], *ground[:2], *fixed[:1])
     return Layout("Weather by levels, as ARCO-ERA5", summary, lines(code), keys)
 
 
-def _valid(listing: Listing) -> str:
-    """Return lines that leave out the times which ARCO-ERA5 has no data of yet, if any."""
+def _valid(listing: Listing) -> tuple[str, str]:
+    """Return words on the times that ARCO-ERA5 has data of, and lines that leave out others.
+
+    Not their number: `time` would have to be read, a million numbers.
+    """
     attributes = listing.attributes("")
     first, last = (attributes.get(f"valid_time_{end}") for end in ("start", "stop"))
     if not (isinstance(first, str) and isinstance(last, str)):
-        return ""
-    return f"""time = ooc.open(path, 'time', decode=True)
+        return "", ""
+    code = f"""time = ooc.open(path, 'time', decode=True)
 time = np.asarray(time, time.unit)
 # valid_time_start, valid_time_stop: other times hold no data
 first, last = np.datetime64({first!r}), np.datetime64({last!r}) + 1
 fields = fields[np.searchsorted(time, first):np.searchsorted(time, last)]
 """
+    return f", with data from {first} to {last}", code
 
 
 def anemoi(listing: Listing) -> Layout:
