@@ -200,12 +200,12 @@ def contents(target: Any, key: str | None = None) -> Contents:
         try:
             entries.append(_describe(replace(opening, key=name), brief=brief))
         except (SourceError, ArgumentError) as error:
-            first = opening.paths()[0] if layout is not None else opening.target
-            if isinstance(error, MismatchedPartsError) and first != opening.target:
-                entries.append(_describe(replace(opening, target=first, key=name), brief=brief))
-                continue
-            if len(keys) == 1 and layout is None:
+            if layout is None and len(keys) == 1:
                 raise
+            if layout is not None and isinstance(error, MismatchedPartsError):
+                first = replace(opening, target=opening.paths()[0], key=name)
+                entries.append(_describe(first, brief=brief))
+                continue
             message = str(getattr(error, "message", error)).partition(" [file ")[0]
             entries.append(Unopened(name, type(error).__name__, message))
     described = [entry for entry in entries if isinstance(entry, Description)]

@@ -9,8 +9,6 @@ from typing import Any
 from oocdata.tools.info.layouts.layout import Layout, Listing, expect, lines, listing_of, split
 
 _PATCH = 64
-_PARTS = {"valid": "val", "test": "test"}
-"""Words in names of files, with names for the data; other files are for training."""
 
 
 def moving_mnist(listing: Listing) -> Layout:
@@ -44,14 +42,7 @@ def anndata(listing: Listing) -> Layout:
         labels = [name for name in labels if listing.is_one_array(f"obs/{name}")]
     code = f"path = {listing.target}\n"
     if kind == kinds["csc_matrix"]:
-        expect(listing.files == 1)
-        suffix = {"hdf5": "h5ad", "zarr": "zarr"}[listing.kind]
-        code = f"""import anndata
-{code}cells = anndata.read_{suffix}(path)     # stored by columns: write it by rows once
-cells.X = cells.X.tocsr()
-path = {os.path.splitext(listing.path)[0] + "_csr." + suffix!r}
-cells.write_{suffix}(path)
-"""
+        code += "# X is stored by columns; write it by rows first: adata.X = adata.X.tocsr()\n"
     code += "counts = ooc.open(path, 'X')\n"
     if labels:
         code += f"""labels = ooc.open(path, {f"obs/{labels[0]}"!r})     # codes of labels.categories
@@ -72,12 +63,11 @@ def pcam(listing: Listing) -> Layout:
     count, _, _, _ = images.shape
     with listing_of("", [f"{stem[:-1]}y{suffix}"]) as label_file:
         expect(images.dtype == "u1" and label_file.array("y").shape == (count, 1, 1, 1))
-    parts = dict[str, list[str]]()
+    parts: dict[str, list[str]] = {"train": [], "val": [], "test": []}
     for path in listing.paths:
-        file = os.path.basename(path)
-        name = next((name for part, name in _PARTS.items() if part in file), "train")
-        parts.setdefault(name, []).append(path)
-    if "train" not in parts:
+        name = os.path.basename(path)
+        parts["val" if "valid" in name else "test" if "test" in name else "train"].append(path)
+    if not parts["train"]:
         parts = {"train": [*listing.paths]}
     code = f"""
 def pairs(paths):
@@ -86,7 +76,7 @@ def pairs(paths):
     labels = ooc.open(paths, 'y')[:, 0, 0, 0]
     return ooc.zip(images, labels).map(lambda x, y: (np.float32(x) / 255, y))
 """
-    code += "\n".join(f"{name} = pairs({paths})" for name, paths in parts.items())
+    code += "\n".join(f"{name} = pairs({paths})" for name, paths in parts.items() if paths)
     summary = f"{listing.count_text}{count:,} images, labels in a second file"
     return Layout("PCam", summary, lines(code), ("x",))
 
@@ -100,17 +90,16 @@ def fastmri(listing: Listing) -> Layout:
     targets = ["reconstruction_rss"] if coils else ["reconstruction_esc", "reconstruction_rss"]
     targets = [name for name in targets if name in names]
     expect(targets or listing.array("mask").shape == kspace.shape[-1:])
-    kind = "volume" if targets else "test volume"
-    files = f"{listing.files:,} {kind}s, the first of " if listing.files > 1 else f"a {kind} of "
+    files = f"{listing.files:,} volumes, the first of " if listing.files > 1 else "a volume of "
     summary = f"{files}{slices} slices" + (f" of {coils[0]} coils" if coils else "")
-    code = _slices(listing, targets[0] if targets else None, bool(coils))
-    return Layout("fastMRI", summary, code, (*targets[:1],) or ("kspace",))
+    name = "fastMRI" if targets else "fastMRI test files"
+    return Layout(name, summary, _slices(listing, targets, bool(coils)), (*targets, "kspace")[:1])
 
 
-def _slices(listing: Listing, target: str | None, coils: bool) -> tuple[str, ...]:
+def _slices(listing: Listing, targets: list[str], coils: bool) -> tuple[str, ...]:
     """Return code for slices of volumes: volumes of the same width become one array.
 
-    Without a target, slices are for a trained model, volume by volume.
+    Without targets, slices are for a trained model, volume by volume.
     """
     paths = listing.paths_code
     imports = "import glob\n" if "glob.glob" in paths else ""
@@ -118,7 +107,7 @@ def _slices(listing: Listing, target: str | None, coils: bool) -> tuple[str, ...
     transform = f"""axes = (-2, -1)
     space = np.fft.ifft2(np.fft.ifftshift(kspace, axes), norm='ortho')
     image = np.fft.fftshift({combined}, axes)"""
-    if target is None:
+    if not targets:
         code = f"""{imports}def image(kspace):
     {transform}
     return np.float32(image)
@@ -138,7 +127,7 @@ def image(kspace, target):
     (h, w), (m, n) = image.shape[1:], target.shape[1:]
     return np.float32(image[:, (h - m) // 2:(h + m) // 2, (w - n) // 2:(w + n) // 2]), target
 def slices(paths):
-    both = ooc.zip(ooc.open(paths, 'kspace'), ooc.open(paths, {target!r}))
+    both = ooc.zip(ooc.open(paths, 'kspace'), ooc.open(paths, {targets[0]!r}))
     return both.map(image)
 train = ooc.concat([slices(paths) for paths in by_shape.values()])
 """

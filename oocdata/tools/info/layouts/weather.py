@@ -118,7 +118,7 @@ pairs = fields.windows((-1, 0), 1)     # within a forecast
 def makani(listing: Listing) -> Layout:
     """Recognise `fields` (T, C, lat, lon) with coordinates, and mostly `valid_data` (T, C)."""
     names = listing.root("hdf5", many_files=True)
-    count, channels, height, width = listing.array("fields").shape
+    count, channels, _, _ = listing.array("fields").shape
     expect(listing.array("timestamp").shape == (count,))
     code = f"""
 target = {listing.target}
@@ -131,8 +131,7 @@ time = np.asarray(ooc.open(target, 'timestamp'))
 fields, time = fields[valid], time[valid]
 """
     else:
-        coordinates = [listing.array(name).shape for name in ("channel", "lat", "lon")]
-        expect(coordinates == [(channels,), (height,), (width,)])
+        expect({"channel", "lat", "lon"} <= {*names})
     code += f"""lengths = ooc.episodes(time=time, step=np.diff(time).min())
 pairs = fields.windows((-1, 0), 1, episodes=lengths)
 {split("pairs", count)}
