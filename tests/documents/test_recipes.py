@@ -242,5 +242,6 @@ def test_each_page_is_in_the_index_and_each_layout_has_one() -> None:
     assert pages == set(WRITERS)
     assert all(f"]({page}.md)" in index and f"\n{page}\n" in index for page in pages)
     on_other_pages = {"flow", "tensor", "seeds", "incompressible", "ome_plate", "anemoi_forecasts"}
+    on_other_pages |= {"sevir_lightning"}
     layouts = {layout.__name__ for layout in LAYOUTS} - on_other_pages
     assert {name.removesuffix("_zarr") for name in pages - {"pdebench"}} == layouts
