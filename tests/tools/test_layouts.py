@@ -813,6 +813,9 @@ def test_other_arrays_are_no_layout(tmp_path: Path) -> None:
     assert recognise(Opening.of(str(tmp_path / "e.npz"))) is None
     assert recognise(Opening.of(ooc.open(np.zeros((20, 50, 64, 64), "u1")))) is None
     assert recognise(Opening.of(str(tmp_path / "gone.npy"))) is None
+    mnist = made.write_moving_mnist(tmp_path)
+    assert recognise(Opening.of(mnist)) is not None
+    assert recognise(Opening.of(mnist, external=True)) is None  # an argument for HDF5 alone
     path = made.write_pcam(tmp_path)
     Path(path.replace("_x.h5", "_y.h5")).unlink()
     assert recognise(Opening.of(path)) is None

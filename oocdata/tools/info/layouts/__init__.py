@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from oocdata.errors import SourceError
-from oocdata.tools.info.layouts.layout import Layout, Recogniser, listing_of
+from oocdata.tools.info.layouts.layout import Layout, Recogniser, expect, listing_of
 from oocdata.tools.info.layouts.pictures import PICTURES
 from oocdata.tools.info.layouts.robots import ROBOTS
 from oocdata.tools.info.layouts.simulations import SIMULATIONS
@@ -39,6 +39,7 @@ def recognise(opening: Opening) -> Layout | None:
         return None
     target, paths = repr(opening.target), opening.paths()
     with suppress(*_NO_MATCH), listing_of(target, paths, **options) as listing:
+        expect(not options or listing.kind == "hdf5")
         for layout in LAYOUTS:
             with suppress(*_NO_MATCH):
                 found = layout(listing)
