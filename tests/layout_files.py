@@ -29,6 +29,7 @@ __all__ = [
     "write_dlio",
     "write_fastmri",
     "write_makani",
+    "write_makani_virtual",
     "write_moving_mnist",
     "write_ome",
     "write_pcam",
@@ -349,6 +350,35 @@ def write_makani(
     for name in ("global_means", "global_stds"):
         np.save(Path(folder) / f"{name}.npy", np.ones((1, channels, 1, 1), "f4"))
     return str(Path(folder) / "*.h5")
+
+
+def write_makani_virtual(folder: Path, scale: int = 1, seed: int = 0) -> str:
+    """Write years as one virtual dataset, as Makani does (data_process/concatenate_dataset.py).
+
+    `fields` is virtual, coordinates are written anew, and `valid_data` is left out.
+    """
+    path = Path(folder) / "all.h5"
+    (Path(folder) / "years").mkdir()
+    write_makani(Path(folder) / "years", scale, seed)
+    names = sorted((Path(folder) / "years").glob("*.h5"))
+    with h5py.File(path, "w", libver="latest") as file:
+        years = [h5py.File(name) for name in names]
+        shapes = [year["fields"].shape for year in years]
+        file["timestamp"] = np.concatenate([year["timestamp"][:] for year in years])
+        for name in ("channel", "lat", "lon"):
+            file[name] = years[0][name][:]
+        layout = h5py.VirtualLayout((sum(shape[0] for shape in shapes), *shapes[0][1:]), "f4")
+        at = 0
+        for name, shape in zip(names, shapes, strict=True):
+            layout[at : at + shape[0]] = h5py.VirtualSource(name, "fields", shape)
+            at += shape[0]
+        made = file.create_virtual_dataset("fields", layout, fillvalue=0)
+        for axis, name in enumerate(("timestamp", "channel", "lat", "lon")):
+            file[name].make_scale(name)
+            made.dims[axis].attach_scale(file[name])
+        for year in years:
+            year.close()
+    return str(path)
 
 
 def write_arco(

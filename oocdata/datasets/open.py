@@ -67,7 +67,8 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
         the other axes in the order of storage. ``(0, 1)`` of (trajectory, time, y, x) makes each
         frame a row; windows extend along time, within one trajectory. Files of a list are
         concatenated along the first. None: no axis numbers rows, and each file (or dataset of a
-        pattern or list of keys) is one row, also a single number. Windows extend from row to row.
+        pattern or list of keys) is one row, also a single number or text. Windows
+        extend from row to row.
     dtype, shape, offset
         For raw binary: stored dtype, shape in C order (one length may be -1), and number of bytes
         to skip. `dtype` also names the ml_dtypes type of a ``.npy`` of raw bytes, e.g. "bfloat16".

@@ -6,6 +6,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -344,9 +345,11 @@ def _jumps(view: Dataset, step: Any, tolerance: Any) -> Callable[[NDArray[Any], 
         isinstance(value, int | float | np.number) and not isinstance(value, np.timedelta64)
         for value in numbers
     ) or not (0 < abs(step) < np.inf and (tolerance or 0) >= 0):
+        is_difference = any(isinstance(value, np.timedelta64 | timedelta) for value in numbers)
+        hint = " Time numbers become dates by ooc.open(path, 'time', decode=True)." * is_difference
         raise ArgumentError(
             "`step` must be a number other than 0, and `tolerance` not be negative; got "
-            f"{step!r} and {tolerance!r}."
+            f"{step!r} and {tolerance!r}.{hint}"
         )
     if tolerance is None:
         whole = dtype.kind == "i" and not isinstance(step, float | np.floating)

@@ -43,6 +43,11 @@ def write_dlio(folder: Path) -> None:
     made.write_dlio(folder / "hdf5", kind="hdf5")
 
 
+def write_fastmri(folder: Path) -> None:
+    made.write_fastmri(folder)
+    made.write_fastmri(folder, test=True)
+
+
 def write_robomimic(folder: Path) -> None:
     made.write_robomimic(folder, compress=True)
 
@@ -52,7 +57,7 @@ WRITERS: dict[str, Callable[[Path], Any]] = {
     "makani": made.write_makani, "anemoi": made.write_anemoi, "sevir": made.write_sevir,
     "moving_mnist": made.write_moving_mnist, "robomimic": write_robomimic, "aloha": write_aloha,
     "d4rl": made.write_d4rl, "anndata": made.write_anndata, "pcam": made.write_pcam,
-    "fastmri": made.write_fastmri, "ome_zarr": made.write_ome, "dlio": write_dlio,
+    "fastmri": write_fastmri, "ome_zarr": made.write_ome, "dlio": write_dlio,
 }  # fmt: skip
 
 
@@ -237,5 +242,6 @@ def test_each_page_is_in_the_index_and_each_layout_has_one() -> None:
     assert pages == set(WRITERS)
     assert all(f"]({page}.md)" in index and f"\n{page}\n" in index for page in pages)
     on_other_pages = {"flow", "tensor", "seeds", "incompressible", "ome_plate", "anemoi_forecasts"}
+    on_other_pages |= {"sevir_lightning"}
     layouts = {layout.__name__ for layout in LAYOUTS} - on_other_pages
     assert {name.removesuffix("_zarr") for name in pages - {"pdebench"}} == layouts

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from oocdata.datasets.open import open as open_view
-from oocdata.errors import SourceError
+from oocdata.errors import ArgumentError, SourceError
 from oocdata.formats.opening import format_of, tree_of
 from oocdata.formats.patterns import natural_key
 from oocdata.formats.recognising import Format
@@ -29,6 +29,7 @@ class Listing:
     paths: tuple[str, ...]  # of the files
     kind: Format
     tree: Tree | None  # the arrays of the first file, which is open; None for a ``.npy``
+    options: Mapping[str, Any] = field(default_factory=dict)  # of `oocdata.open`: `external`
 
     @property
     def path(self) -> str:
@@ -84,16 +85,23 @@ class Listing:
         """Return the attributes of an array or a group; empty if there is neither."""
         return {} if self.tree is None else self.tree.attributes(name)
 
+    def is_one_array(self, name: str, **options: Any) -> bool:
+        """Return whether `open` takes an array of all files as one."""
+        with suppress(SourceError, ArgumentError):
+            open_view([*self.paths], name, **self.options, **options)
+            return True
+        return False
+
 
 @contextmanager
-def listing_of(target: str, paths: Sequence[str]) -> Iterator[Listing]:
+def listing_of(target: str, paths: Sequence[str], **options: Any) -> Iterator[Listing]:
     """Open the first of several files, and list it; `target` is the code for all of them."""
     path, kind = paths[0], format_of(paths[0])
     if kind == "npy":
         yield Listing(target, tuple(paths), kind, None)
         return
-    with tree_of(path, kind) as tree:
-        yield Listing(target, tuple(paths), kind, tree)
+    with tree_of(path, kind, **options) as tree:
+        yield Listing(target, tuple(paths), kind, tree, options)
 
 
 _FEWEST_TO_SPLIT = 10
@@ -110,6 +118,7 @@ class Layout:
     code: tuple[str, ...]  # lines of Python up to the first batch
     keys: tuple[str, ...]  # the main arrays, for `oocdata info` to describe; the largest first
     whole: str = ""  # pattern of all arrays like the first one; empty for the first key itself
+    axis: int | None = 0  # with which `oocdata info` opens the keys; None: each file is one row
 
     @property
     def sentence(self) -> str:

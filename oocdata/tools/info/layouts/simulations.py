@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from oocdata.datasets.open import open as open_view
-from oocdata.errors import ArgumentError
 from oocdata.formats.tree import Array
 from oocdata.tools.info.layouts.layout import Layout, Listing, expect, lines, listed, split
 
@@ -31,7 +29,7 @@ scalars = ooc.stack([ooc.open(target, key, axis=(0, 1)) for key in keys])
         parts.append(f"vector_{number}")
     joined = f"ooc.concatenate([{', '.join(parts)}])"
     windows = f".windows({min(4, steps - 1)}, 1)"
-    if _equally_long(listing, next(iter(fields))):
+    if listing.is_one_array(next(iter(fields)), axis=(0, 1)):  # trajectories of one length
         code = f"target = {listing.target}\n{code}fields = {joined}     # channels last\n"
         code += f"train = fields{windows}"
     else:
@@ -46,15 +44,6 @@ train = ooc.concat([fields(path){windows} for path in paths])
     code = f"{code.rstrip()}     # within a trajectory; data/valid/*.hdf5 is for validation"
     summary = f"{listing.count_text}{count:,} trajectories × {steps:,} steps, {len(fields)} fields"
     return Layout("The Well", summary, lines(code), tuple(fields))
-
-
-def _equally_long(listing: Listing, key: str) -> bool:
-    """Return whether the trajectories of all files have one length, and so are one array."""
-    try:
-        open_view(list(listing.paths), key, axis=(0, 1))
-    except ArgumentError:
-        return False
-    return True
 
 
 def _varying(listing: Listing, group: str, ndim: int) -> dict[str, Array]:
