@@ -14,7 +14,7 @@ import typing
 
 from oocdata import errors, registry
 from oocdata.datasets.dataset import Dataset
-from oocdata.datasets.open import open  # noqa: A004  # the field's word
+from oocdata.datasets.open import open, ragged  # noqa: A004  # the field's word
 from oocdata.datasets.parts import Parts
 from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.view import View
@@ -28,7 +28,6 @@ if typing.TYPE_CHECKING:
     from oocdata.datasets.labels import folder_labels
     from oocdata.datasets.map import Map
     from oocdata.datasets.mix import Mix, mix
-    from oocdata.datasets.open_ragged import ragged
     from oocdata.datasets.patches import Patches
     from oocdata.datasets.ragged import Ragged, RaggedBatch
     from oocdata.datasets.sparse import SparseBatch
@@ -73,7 +72,6 @@ _LATER = {
         "datasets.labels": "folder_labels",
         "datasets.map": "Map",
         "datasets.mix": "Mix mix",
-        "datasets.open_ragged": "ragged",
         "datasets.patches": "Patches",
         "datasets.ragged": "Ragged RaggedBatch",
         "datasets.sparse": "SparseBatch",

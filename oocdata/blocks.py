@@ -6,7 +6,7 @@ order of their numbers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -150,32 +150,3 @@ def blocks_from_ids(count: int, ids_of: Callable[[Ints], Ints]) -> BlockTable:
         begins.append(np.flatnonzero(steps) + start)
         last = ids[-1]
     return BlockTable(np.concatenate([*begins, [count]]))
-
-
-def join_blocks(parts: Sequence[tuple[AnyBlocks, int]]) -> AnyBlocks:
-    """Return the blocks of parts laid end to end, given with the number of their positions.
-
-    A block never spans two parts. If only some parts have blocks, the others are cut into runs of
-    the shortest block length, so that all are visited alike.
-    """
-    if all(blocks == ADDRESSABLE for blocks, _ in parts):
-        return ADDRESSABLE
-    if len(parts) == 1:
-        return parts[0][0]
-    lengths = [
-        -(-count // blocks.number(count)) for blocks, count in parts if blocks != ADDRESSABLE
-    ]
-    run = Blocks(min(lengths), min(lengths))
-    cut = [(run if blocks == ADDRESSABLE else blocks, count) for blocks, count in parts]
-    firsts = np.cumsum([0, *(count for _, count in cut)])
-    begins = [
-        blocks.starts(np.arange(blocks.number(count))) + first
-        for (blocks, count), first in zip(cut, firsts[:-1], strict=True)
-    ]
-    whole = np.concatenate([*begins, firsts[-1:]])
-    if all(isinstance(blocks, Blocks) or blocks.order is None for blocks, _ in cut):
-        return BlockTable(whole)
-    order = np.empty(firsts[-1], np.int32 if firsts[-1] < 2**31 else np.int64)
-    for (blocks, count), first in zip(cut, firsts[:-1], strict=True):
-        order[first : first + count] = blocks.positions(np.arange(count)) + first
-    return BlockTable(whole, order)

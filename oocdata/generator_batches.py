@@ -7,7 +7,7 @@ batches of all of them in turn, and at the end what is left over of each.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
@@ -132,45 +132,42 @@ class Merged:
         self._batches = self._merge()
 
     def read(self) -> list[Any] | None:
-        """Return the next batch, or None at the end; the previous one is no longer in use."""
+        """Return the next batch, or None at the end, and after an error: generators can't continue.
+
+        The previous batch is no longer in use.
+        """
         self.number += 1
-        try:
-            batch = next(self._batches, None)
-        except BaseException:  # a generator that has raised can't continue
-            self.close()
-            raise
-        if batch is None:
-            self.close()
-            return None
-        return self._finish([batch])
+        batch = next(self._batches, None)
+        return None if batch is None else self._finish([batch])
 
     def _merge(self) -> Iterator[Batch]:
         """Yield the full batches of all generators in turn, then the batches of their leftovers."""
-        size, expected = self._stream.batch_size, self._stream.dataset.length
-        running, leftovers, elements = set(range(self._generators)), list[Batch](), 0
-        while running:
-            turn = self._runs.number
-            batches = self._runs.read() or []
-            length = len(next(leaves(batches[0])))
-            if turn < self._generators:
-                self._check_distinct(batches[0], length)
-            elements += length
-            if expected is not None and elements > expected:
-                self._refuse_length("more")
-            if length == size:
-                yield batches.pop()  # so that nothing here keeps its memory
-            elif turn % self._generators in running:
-                running.remove(turn % self._generators)
-                leftovers.append(map_tree(np.copy, batches[0]))
-        if expected is not None and elements < expected:
-            self._refuse_length(str(elements))
-        length = sum(len(next(leaves(batch))) for batch in leftovers)
-        spec = self._stream.dataset.spec
-        if self._stream.drop_remainder:
-            length -= length % size
-        cuts = [slice(at, min(at + size, length)) for at in range(0, length, size)]
-        whole = map(np.concatenate, columns_of(leftovers, spec))
-        yield from batches_of(([array[cut] for cut in cuts] for array in whole), spec)
+        with closing(self._runs):
+            size, expected = self._stream.batch_size, self._stream.dataset.length
+            running, leftovers, elements = set(range(self._generators)), list[Batch](), 0
+            while running:
+                turn = self._runs.number
+                batches = self._runs.read() or []
+                length = len(next(leaves(batches[0])))
+                if turn < self._generators:
+                    self._check_distinct(batches[0], length)
+                elements += length
+                if expected is not None and elements > expected:
+                    self._refuse_length("more")
+                if length == size:
+                    yield batches.pop()  # so that nothing here keeps its memory
+                elif turn % self._generators in running:
+                    running.remove(turn % self._generators)
+                    leftovers.append(map_tree(np.copy, batches[0]))
+            if expected is not None and elements < expected:
+                self._refuse_length(str(elements))
+            length = sum(len(next(leaves(batch))) for batch in leftovers)
+            spec = self._stream.dataset.spec
+            if self._stream.drop_remainder:
+                length -= length % size
+            cuts = [slice(at, min(at + size, length)) for at in range(0, length, size)]
+            whole = map(np.concatenate, columns_of(leftovers, spec))
+            yield from batches_of(([array[cut] for cut in cuts] for array in whole), spec)
 
     def _refuse_length(self, found: str) -> None:
         raise MapError(

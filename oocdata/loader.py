@@ -22,7 +22,7 @@ from oocdata.choice import choose_order
 from oocdata.cost import cached_bytes
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.parsed import Parsed
-from oocdata.datasets.request import ArrayRequest, prefetching
+from oocdata.datasets.request import ArrayRequest, prefetching, read_columns
 from oocdata.datasets.spec import Batch, Spec, batched_spec, batches_of, leaves
 from oocdata.engines import buffers
 from oocdata.engines.dtypes import check_dtype
@@ -364,7 +364,7 @@ class Loader(Epochs):
         lengths = self.steps.lengths(run.start, run.stop)
         # Room for a full run, although the last run of an epoch may be shorter.
         room = (run.most or self.steps_together) * self.largest_batch
-        return (request.read_parts(lengths, room) for request in self.requests(run))
+        return read_columns(self.requests(run), lengths, room)
 
     def pass_from(self, epoch: int, start: int = 0, epochs: int = 1) -> Pass:
         """Return the pass over `epochs` epochs that begins at step `start` of the first."""

@@ -22,12 +22,14 @@ import zarr
 __all__ = [
     "write_aloha",
     "write_anemoi",
+    "write_anemoi_forecasts",
     "write_anndata",
     "write_arco",
     "write_d4rl",
     "write_dlio",
     "write_fastmri",
     "write_makani",
+    "write_makani_virtual",
     "write_moving_mnist",
     "write_ome",
     "write_pcam",
@@ -130,7 +132,7 @@ def write_well(
     seed: int = 0,
     *,
     trajectories: int = 4,
-    steps: int = 6,
+    steps: int | tuple[int, ...] = 6,
     space: tuple[int, ...] = (16, 24),
     files: int = 2,
 ) -> str:
@@ -140,12 +142,14 @@ def write_well(
     constant field of the trajectory, and one that does not vary along the last axis of space.
     """
     rng, names = np.random.default_rng(seed), ("x", "y", "z")[: len(space)]
+    lengths = steps if isinstance(steps, tuple) else (steps,)  # viscoelastic: one for each file
     for part, count in {"train": files * scale, "valid": 1, "test": 1}.items():
         place = Path(folder) / "turbulent_layer" / "data" / part
         place.mkdir(parents=True, exist_ok=True)
         for number in range(count):
             with h5py.File(place / f"turbulent_layer_tcool_{number + 1:.2f}.hdf5", "w") as file:
-                _well_file(file, rng, (trajectories, steps, *space), names)
+                length = lengths[number % len(lengths)]
+                _well_file(file, rng, (trajectories, length, *space), names)
     return str(Path(folder) / "turbulent_layer" / "data" / "train" / "*.hdf5")
 
 
@@ -348,6 +352,35 @@ def write_makani(
     return str(Path(folder) / "*.h5")
 
 
+def write_makani_virtual(folder: Path, scale: int = 1, seed: int = 0) -> str:
+    """Write years as one virtual dataset, as Makani does (data_process/concatenate_dataset.py).
+
+    `fields` is virtual, coordinates are written anew, and `valid_data` is left out.
+    """
+    path = Path(folder) / "all.h5"
+    (Path(folder) / "years").mkdir()
+    write_makani(Path(folder) / "years", scale, seed)
+    names = sorted((Path(folder) / "years").glob("*.h5"))
+    with h5py.File(path, "w", libver="latest") as file:
+        years = [h5py.File(name) for name in names]
+        shapes = [year["fields"].shape for year in years]
+        file["timestamp"] = np.concatenate([year["timestamp"][:] for year in years])
+        for name in ("channel", "lat", "lon"):
+            file[name] = years[0][name][:]
+        layout = h5py.VirtualLayout((sum(shape[0] for shape in shapes), *shapes[0][1:]), "f4")
+        at = 0
+        for name, shape in zip(names, shapes, strict=True):
+            layout[at : at + shape[0]] = h5py.VirtualSource(name, "fields", shape)
+            at += shape[0]
+        made = file.create_virtual_dataset("fields", layout, fillvalue=0)
+        for axis, name in enumerate(("timestamp", "channel", "lat", "lon")):
+            file[name].make_scale(name)
+            made.dims[axis].attach_scale(file[name])
+        for year in years:
+            year.close()
+    return str(path)
+
+
 def write_arco(
     folder: Path,
     scale: int = 1,
@@ -386,7 +419,9 @@ def write_arco(
     _values(root, "longitude", east, ("longitude",))
     _values(root, "time", np.arange(count), ("time",))
     root["time"].attrs.update(units="hours since 1900-01-01", calendar="proleptic_gregorian")
-    root.attrs.update(valid_time_start="1940-01-01", valid_time_stop="2024-12-31")
+    # ARCO-ERA5's times begin in 1900 and go on into the future; its data does not.
+    first, last = (np.datetime64("1900-01-01T00") + row for row in (1, count - 2))
+    root.attrs.update(valid_time_start=str(first), valid_time_stop=str(last))
     zarr.consolidate_metadata(str(path), zarr_format=2)
     return str(path)
 
@@ -427,6 +462,22 @@ def write_anemoi(
     return str(path)
 
 
+def write_anemoi_forecasts(folder: Path, scale: int = 1, seed: int = 0, *, steps: int = 6) -> str:
+    """Write anemoi's trajectories (create/trajectories/creator.py): steps after each base date."""
+    rng, path = np.random.default_rng(seed), Path(folder) / "aifs-forecasts-o96-6h.zarr"
+    root, count = zarr.open_group(path, mode="w", zarr_format=2), 12 * scale
+    dims, shape = ("time", "variable", "ensemble", "step", "cell"), (count, 3, 2, steps, 40)
+    _array(root, "data", shape, "f4", rng, chunks=(1, 3, 1, 1, 40), dims=dims, fill_value=np.nan)
+    dates = np.datetime64("2020-01-01T00", "s") + np.arange(count) * np.timedelta64(12, "h")
+    _values(root, "base_dates", dates, ("time",))
+    _values(root, "steps", np.arange(steps) * np.timedelta64(21600, "s"), ("step",))
+    _values(root, "latitudes", np.linspace(-90, 90, 40), ("cell",))
+    _values(root, "longitudes", np.linspace(0, 360, 40), ("cell",))
+    root.attrs.update(variables=["2t", "10u", "10v"], layout="trajectories")
+    zarr.consolidate_metadata(str(path), zarr_format=2)
+    return str(path)
+
+
 def write_moving_mnist(
     folder: Path, scale: int = 1, seed: int = 0, *, sequences: int = 50, size: int = 64
 ) -> str:
@@ -454,8 +505,8 @@ def write_sevir(
     """Write SEVIR's layout, time last, an id an event, and CATALOG.csv: return a glob of `vil`.
 
     ``data/vil/2018/SEVIR_VIL_*.h5``: `id` strings, `vil` (N, L, L, 49) uint8; ``data/ir069``: int16
-    of half the size, other events in another order. Chunks are not documented: `options` are those
-    of `create_dataset`.
+    of half the size, other events in another order; ``data/lght``: a table (flashes, 5) for each
+    event, under its id. Chunks are not documented: `options` are those of `create_dataset`.
     """
     rng, rows = np.random.default_rng(seed), ["id,file_name,file_index,img_type,event_type"]
     count = events * scale
@@ -473,6 +524,12 @@ def write_sevir(
             for at, event in enumerate(ids):
                 storm = ("Hail", "Tornado", "Flash Flood")[int(event[1:]) % 3]
                 rows.append(f"{event},{name},{at},{kind},{storm}")
+    for number in range(files):
+        path = Path(folder) / "data/lght/2018" / f"SEVIR_LGHT_ALLEVENTS_2018_{number + 1:02d}01.h5"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with h5py.File(path, "w") as file:
+            for at in rng.permutation(count)[: count - 1]:
+                file[f"S{number * count + at:06d}"] = rng.random((1 + 3 * at, 5))
     (Path(folder) / "CATALOG.csv").write_text("\n".join(rows) + "\n")
     return str(Path(folder) / "data" / "vil" / "2018" / "*.h5")
 

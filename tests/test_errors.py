@@ -282,7 +282,7 @@ def test_a_message_does_not_quote_a_million_numbers():
         lambda: view.batches(2).batch(many),
     ]
     for call in calls:
-        with pytest.raises(errors.OocdataError, match=r"^`\w+` must be .*0, 0, 1, 2") as caught:
+        with pytest.raises(errors.OocdataError, match=r"^`\w+` must be .*got .*\d") as caught:
             call()
         assert len(str(caught.value)) < 5000
         assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)

@@ -26,7 +26,7 @@ _DST = (
     "for an array in it."
 )
 _CHUNKS = "Rows per chunk, or a length for each axis: 32,3,64,64."
-_LENGTHS = numbers("32,3,64", least=1, alone=True)
+_LENGTHS = numbers("32,3,64", least=1)
 _CODEC = "none or gzip; Zarr also zstd, blosc-lz4, blosc-zstd."
 _TO_DTYPE = "The dtype to write; numbers that don't fit are refused."
 

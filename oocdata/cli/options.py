@@ -6,8 +6,9 @@ import glob
 import os
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
+from math import inf
 from typing import Annotated, Any, Literal
 
 import typer
@@ -46,26 +47,20 @@ Overwrite = Annotated[bool, flag("--overwrite", "Replace an existing file.", "-f
 
 
 def numbers(
-    example: str,
-    *,
-    least: float | None = None,
-    count: tuple[int, ...] | None = None,
-    alone: bool = False,
+    example: str, *, least: float = -inf, count: Collection[int] = ()
 ) -> Callable[[str], Any]:
-    """Return a parser of lists of numbers, none below `least`, of a length in `count`.
+    """Return a parser of lists of numbers, none below `least`, of a length in `count` if given.
 
-    It accepts only integers, unless the example has a decimal point. With `alone`, it returns a
-    single number as a number.
+    It accepts only integers, unless the example has a decimal point.
     """
 
     def parse(text: str) -> Any:
         with suppress(ValueError):
             parsed = tuple(_number(part) for part in text.strip("()[] ,").split(","))
             types_match = "." in example or all(isinstance(number, int) for number in parsed)
-            large_enough = least is None or min(parsed) >= least
-            if types_match and large_enough and (count is None or len(parsed) in count):
-                return parsed[0] if alone and len(parsed) == 1 else parsed
-        rule = "" if least is None else f", from {least} on"
+            if types_match and min(parsed) >= least and (not count or len(parsed) in count):
+                return parsed
+        rule = "" if least == -inf else f", from {least} on"
         raise typer.BadParameter(f"{text!r} is not of the form {example}{rule}.")
 
     return parse

@@ -2,7 +2,7 @@
 
 ==================  =======================================================================
 base classes        `dataset` (reading), `splitting` and `element_rows` (selections and splits)
-one array           `view`, its arithmetic in `array_rows`; opened by `open` and `open_ragged`
+one array           `view`, its arithmetic in `array_rows`; opened by `open`
 rows around rows    `windows` (`window_arrays`, `episodes`); made in `trajectories`
 parts of elements   `patches`
 side by side        `zip`, `join`; `stack` (as channels of one array)

@@ -106,41 +106,20 @@ class ArrayRows(Dataset):
         return Placement(tuple(places.get(axis) for axis in range(len(self.cuts))), tuple(flipped))
 
     @cached_property
-    def _regular(self) -> range | None:
-        """Places of the rows along the only sample axis, if these are regular."""
-        one_axis = isinstance(self.rows, range) and len(self.grid) == 1
-        return compose_ranges(self.grid[0], self.rows) if one_axis else None  # type: ignore[arg-type]
-
-    @cached_property
-    def _base(self) -> Ints:
-        """Origin of the first row, shape (N, 1)."""
-        base = np.zeros((len(self.cuts), 1), np.int64)
+    def _corner(self) -> Ints:
+        """Lowest selected position along each axis that is no sample axis, shape (N, 1)."""
+        corner = np.zeros((len(self.cuts), 1), np.int64)
         for axis, places in enumerate(self.cuts):
-            if isinstance(places, int):
-                base[axis] = places
-            elif places:
-                base[axis] = min(places[0], places[-1])
-        for axis, places in zip(self.axes, self.grid, strict=True):
-            base[axis] = (self._regular or places).start
-        return base
-
-    @cached_property
-    def _steps(self) -> list[Ints]:
-        """Steps of an origin from place to place along each sample axis, shape (N, 1) each."""
-        steps = np.zeros((len(self.axes), len(self.cuts), 1), np.int64)
-        for step, axis, places in zip(steps, self.axes, self.grid, strict=True):
-            step[axis] = (self._regular or places).step
-        return list(steps)
+            if places:  # not an empty range, nor position 0
+                corner[axis] = places if isinstance(places, int) else min(places[0], places[-1])
+        return corner
 
     def origins(self, positions: Ints) -> Ints:
         """Return the origins of the rows at positions, shape (n, N)."""
-        along: Any = [positions if self._regular is not None else take(self.rows, positions)]
-        if len(self.axes) > 1:
-            along = np.unravel_index(along[0], [*map(len, self.grid)])
         # Column-major, because the origins of all rows are used one axis at a time.
-        origins = self._base
-        for step, places in zip(self._steps, along, strict=True):
-            origins = origins + step * places
+        origins = self._corner.repeat(len(positions), axis=1)
+        for axis, places in zip(self.axes, self.places(take(self.rows, positions)), strict=True):
+            origins[axis] = places
         return origins.T
 
     def requests(self, positions: Ints, draw: Draw) -> tuple[ArrayRequest, ...]:

@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.blocks import ADDRESSABLE, AnyBlocks, blocks_from_ids, join_blocks
+from oocdata.blocks import ADDRESSABLE, AnyBlocks, Blocks, blocks_from_ids
 from oocdata.box import Ints, groups_of
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.multi_array import join_requests
@@ -134,14 +134,32 @@ class Concat(Dataset):
 
     @cached_property
     def blocks(self) -> AnyBlocks:
-        """Blocks of all parts; no block is shared by two parts."""
-        filled = [(part.blocks, len(part)) for part in self.parts if len(part)] or [
-            (self.parts[0].blocks, 0)
+        """Blocks of all parts; no block is shared by two parts.
+
+        If only some parts have blocks, the others are cut into runs of the shortest block length,
+        so that all are visited alike.
+        """
+        blocks = [part.blocks for part in self.parts]
+        lengths = [
+            -(-len(part) // each.number(len(part)))
+            for part, each in zip(self.parts, blocks, strict=True)
+            if len(part) and each != ADDRESSABLE
         ]
-        whole = join_blocks(filled)
-        if whole == ADDRESSABLE or is_all(self.chosen, int(self.ends[-1])):
-            return whole
-        return blocks_from_ids(len(self), lambda positions: whole.of(take(self.chosen, positions)))
+        if not lengths:
+            return ADDRESSABLE
+        if len(blocks) == 1 and is_all(self.chosen, int(self.ends[0])):
+            return blocks[0]
+        run = Blocks(min(lengths), min(lengths))
+        blocks = [run if each == ADDRESSABLE else each for each in blocks]
+
+        def ids_of(positions: Ints) -> Ints:
+            # The number of a part's first element is at least that of the blocks before the part.
+            ids = take(self.chosen, positions)
+            for owner, places, own in self._by_part(ids):
+                ids[places] += blocks[owner].of(own) - own
+            return ids
+
+        return blocks_from_ids(len(self), ids_of)
 
     # Selections and splits -----------------------------------------------------------------------
 
@@ -171,10 +189,6 @@ class Concat(Dataset):
         return replace(self, parts=parts, chosen=range(len(chosen)))
 
     _elements_are_rows = False
-
-    @cached_property
-    def _can_cut(self) -> list[bool]:
-        return self.parts[0]._can_cut
 
     @property
     def _first_ids(self) -> Ints:

@@ -234,12 +234,6 @@ class Dataset(Described, Splitting, ABC):
             found = [request.source for request in self.boxes(first)]
         return list({id(source): source for source in found}.values())
 
-    @cached_property
-    def _can_cut(self) -> list[bool]:
-        """Whether each array of an element has stored axes, which patches can cut."""
-        found = [can for part in self._members for can in part._can_cut]
-        return found or [True] * len(list(leaves(self.spec)))
-
     def read(self, positions: Ints, draw: Draw) -> Batch:
         """Read the elements at checked positions as one batch."""
         requests = self.requests(positions, draw)

@@ -71,7 +71,7 @@ class ElementRows:
     def mixture(self) -> Mix | None:
         """The mixture that elements come from, or None."""
         mixtures = [shares for part in self._split_members if (shares := part.mixture) is not None]
-        if any(mixture.order_key != mixtures[0].order_key for mixture in mixtures):
+        if len({(each.counts, each.weights, each.length) for each in mixtures}) > 1:
             raise ArgumentError(
                 "zipped mixtures must have equal lengths and weights, because element i of each "
                 "goes together; these differ. Zip the members first, and mix the zips."

@@ -69,7 +69,8 @@ def episodes_of(view: ArrayRows, given: ArrayLike | str | None) -> Episodes:
         )
     episodes = Episodes(np.array([len(view)], np.int64))
     if given is not None and word is None:
-        episodes = Episodes(as_lengths("episodes", given, len(view), at_least=1))
+        counts = as_lengths("episodes", given, len(view))
+        episodes = Episodes(counts[counts > 0])  # `parts.lengths` counts parts without a row too
     lengths = list(map(len, view.grid))
     if len(lengths) > 1:
         starts = range(0, prod(lengths), max(1, lengths[-1]))

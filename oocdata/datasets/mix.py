@@ -42,11 +42,6 @@ class Mix(Concat):
         return tuple(map(len, self.parts))
 
     @property
-    def order_key(self) -> tuple[Any, ...]:
-        """Key that is equal for mixtures that deliver the same positions."""
-        return self.counts, self.weights, self.length
-
-    @property
     def epoch_length(self) -> int:
         """Number of elements in an epoch; by default, until the first member is exhausted."""
         if self.length is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from oocdata.box import Ints
 from oocdata.datasets.dataset import Draw
 from oocdata.datasets.request import ArrayRequest, Composite, Request, singles_of
 from oocdata.datasets.view import View
-from oocdata.engines.buffers import empty_parts
+from oocdata.engines.buffers import empty_parts, rounded_size
 
 _ALIGNED = 64
 """A number of values that takes a multiple of `buffers.ALIGNMENT` bytes in any dtype."""
@@ -55,7 +56,8 @@ def allocate(
     all batches at once; drop it afterwards. `inner` is the shape of a value.
     """
     room = sizes[0] if len(sizes) == 1 else aligned_length(max(sizes, default=0))
-    whole, parts = empty_parts([(room, *inner)] * len(sizes), dtype)
+    nbytes = len(sizes) * room * prod(inner) * np.dtype(dtype).itemsize
+    whole, parts = empty_parts([(room, *inner)] * len(sizes), dtype, rounded_size(nbytes))
     if whole is None:  # no values, or objects
         whole = np.empty((room * len(sizes), *inner), dtype)
         parts = [whole[at * room : (at + 1) * room] for at in range(len(sizes))]

@@ -17,7 +17,8 @@ from oocdata.blocks import ADDRESSABLE, AnyBlocks, Blocks, blocks_from_ids
 from oocdata.box import Ints
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.request import ArrayRequest
-from oocdata.datasets.spec import ArraySpec, Spec, leaves, map_tree
+from oocdata.datasets.spec import ArraySpec, Spec, map_tree
+from oocdata.datasets.window_arrays import MaskRequest
 from oocdata.errors import ArgumentError
 from oocdata.index import Selection, as_axes, as_count, as_numbers, is_all, select, take
 from oocdata.order.permutation import derive_keys, epoch_key
@@ -51,8 +52,7 @@ def make_patches(
         raise ArgumentError(
             f"`step` and `per_row` must not both be given; got {step!r} and {per_row!r}."
         )
-    arrays = zip(leaves(dataset.spec), dataset._can_cut, strict=True)
-    shapes = [leaf.shape for leaf, can_cut in arrays if can_cut]
+    shapes = _shapes(dataset)
     ndim = min(map(len, shapes))
     counted = as_axes(range(-len(sizes), 0) if axes is None else axes, ndim)
     if counted is None or len(counted) != len(sizes):
@@ -85,6 +85,12 @@ def make_patches(
     patches = Patches(dataset, sizes, steps, count, chosen, range(len(dataset) * count))
     patches.spec  # noqa: B018  # raises for a time axis whose rows are separate boxes
     return patches
+
+
+def _shapes(dataset: Dataset) -> list[tuple[int, ...]]:
+    """Return the shapes of an element's arrays, without masks of windows, which are not cut."""
+    requests = dataset.requests(np.zeros(0, np.int64), Draw())
+    return [request.shape[1:] for request in requests if not isinstance(request, MaskRequest)]
 
 
 def _counts(name: str, value: int | Sequence[int], length: int | None) -> tuple[int, ...]:
@@ -129,11 +135,26 @@ class Patches(Dataset):
         return len(self.chosen)
 
     @cached_property
+    def _lengths(self) -> tuple[int, ...]:
+        """Length of an element along each axis."""
+        shape = _shapes(self.dataset)[0]
+        return tuple(shape[axis] for axis in self.axes)
+
+    @cached_property
     def _largest_starts(self) -> list[int]:
         """Largest start of a patch along each axis."""
-        arrays = zip(leaves(self.dataset.spec), self._can_cut, strict=True)
-        shape = next(leaf.shape for leaf, can_cut in arrays if can_cut)
-        return [shape[axis] - size for axis, size in zip(self.axes, self.size, strict=True)]
+        return [length - size for length, size in zip(self._lengths, self.size, strict=True)]
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """Number of patches along each axis; of random ones, the lengths of an element.
+
+        Patches of the same size and grid are of the same places.
+        """
+        if not self.step:
+            return self._lengths
+        rooms = zip(self._largest_starts, self.step, strict=True)
+        return tuple(room // step + 1 for room, step in rooms)
 
     @cached_property
     def spec(self) -> Spec:
@@ -149,23 +170,19 @@ class Patches(Dataset):
 
     def places(self, patches: Ints, draw: Draw) -> Ints:
         """Return the start of each patch along each axis, shape (patches, axes)."""
-        free = self._largest_starts
         if self.step:
-            counts = [room // step + 1 for room, step in zip(free, self.step, strict=True)]
-            numbers = np.unravel_index(patches % self.per_row, counts)
+            numbers = np.unravel_index(patches % self.per_row, self.grid)
             columns = [each * step for each, step in zip(numbers, self.step, strict=True)]
         else:
-            columns = [_uniform(draw, patches, axis, room + 1) for axis, room in enumerate(free)]
+            free = enumerate(self._largest_starts)
+            columns = [_uniform(draw, patches, axis, room + 1) for axis, room in free]
         return np.array(columns).T
 
     def requests(self, positions: Ints, draw: Draw) -> tuple[ArrayRequest, ...]:
         patches = take(self.chosen, positions)
         places = self.places(patches, draw)
         inner = self.dataset.requests(patches // self.per_row, draw)
-        return tuple(
-            request.crop(self.axes, self.size, places) if can_cut else request
-            for request, can_cut in zip(inner, self._can_cut, strict=True)
-        )
+        return tuple([request.crop(self.axes, self.size, places) for request in inner])
 
     @cached_property
     def blocks(self) -> AnyBlocks:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent, Ints
 from oocdata.engines.buffers import empty, empty_parts
-from oocdata.engines.copying import read_to
+from oocdata.engines.copying import copy_reordered, read_to
 from oocdata.engines.prefetch import Fetch, Link, fetches, prefetched
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError
@@ -93,9 +93,7 @@ class ArrayRequest(ABC):
 
         The memory has space for at least `room` elements.
         """
-        shapes = [(length, *self.shape[1:]) for length in lengths]
-        nbytes = room * prod(self.shape[1:]) * self.dtype.itemsize
-        whole, parts = empty_parts(shapes, self.dtype, nbytes)
+        whole, parts = self.empty_parts(lengths, room)
         if whole is not None:
             self.read_to(whole)
             return list(parts)
@@ -105,6 +103,12 @@ class ArrayRequest(ABC):
         for part, stop in zip(parts, stops, strict=True):
             part[...] = scratch[stop - len(part) : stop]
         return list(parts)
+
+    def empty_parts(self, lengths: list[int], room: int) -> tuple[Any, Sequence[Any]]:
+        """Return memory for several batches; see `oocdata.engines.buffers.empty_parts`."""
+        shapes = [(length, *self.shape[1:]) for length in lengths]
+        nbytes = room * prod(self.shape[1:]) * self.dtype.itemsize
+        return empty_parts(shapes, self.dtype, nbytes)
 
     @abstractmethod
     def read_to(self, out: NDArray[Any], places: Ints | None = None) -> None:
@@ -217,6 +221,63 @@ class Composite(ArrayRequest):
         )
         shape = (self.shape[0], *members[0][0].shape[1:])
         return replace(self, members=members, shape=shape)
+
+
+def read_columns(
+    requests: Sequence[ArrayRequest], lengths: list[int], room: int = 0
+) -> Iterator[list[Any]]:
+    """Read several batches at once; yield those of each request, as `ArrayRequest.read_parts` does.
+
+    Boxes that are part of another request's are copied from its arrays, which are read before.
+    PDEBench's fields, whose inputs are the first 10 of 21 steps, take 1 / 1.3 of processor time.
+    """
+    found: dict[int, list[Any]] = {}
+    for number, request in enumerate(requests):
+        regions = ((other, _region(request, larger)) for other, larger in enumerate(requests))
+        other, region = next((pair for pair in regions if pair[1] is not None), (number, None))
+        if region is not None:  # memory first, in the order in which the next read needs it too
+            parts = list(request.empty_parts(lengths, room)[1])
+        if other not in found:
+            found[other] = requests[other].read_parts(lengths, room)
+        if region is not None:
+            for part, whole in zip(parts, found[other], strict=True):
+                copy_reordered(whole[region], part)
+            found[number] = parts
+        yield found[number]
+
+
+def _region(request: ArrayRequest, larger: ArrayRequest) -> tuple[slice, ...] | None:
+    """Return the part of the elements of `larger` that those of a request are, or None.
+
+    Each element is one box. Bytes of a store are not copied, because they were requested for both.
+    """
+    if not (
+        isinstance(request, Request)
+        and isinstance(larger, Request)
+        and request.source is larger.source
+        and request.placement == larger.placement
+        and not request.placement.flipped
+        and request.dtype == larger.dtype
+        and 0 < request.nbytes < larger.nbytes
+        and len(request.origins) == request.shape[0] == len(larger.origins)
+        and not request.source.storage().is_remote
+    ):
+        return None
+    moves = request.origins - larger.origins
+    if (moves != moves[0]).any():
+        return None
+    region = [slice(None)] * len(request.shape)
+    boxes = (
+        zip(each.lengths, each.strides, strict=True) for each in (request.extent, larger.extent)
+    )
+    axes = zip(request.placement.axes, moves[0].tolist(), *boxes, strict=True)
+    for axis, move, (length, step), (whole, stride) in axes:
+        start, rest = divmod(move, stride)
+        if rest or (step != stride and length > 1) or not 0 <= start <= whole - length:
+            return None
+        if axis is not None:
+            region[axis + 1] = slice(start, start + length)
+    return tuple(region)
 
 
 def prefetching(requests: Iterable[ArrayRequest]) -> AbstractContextManager[Sequence[Link]]:

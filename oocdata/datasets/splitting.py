@@ -57,9 +57,9 @@ class Splitting(ElementRows):
             outermost, so that trajectories stay whole.
         by : array_like, shape (rows,), optional
             Group of each row (for windows: of each row of their View), or of each position along
-            `axis`: numbers, dates or strings. Groups are not divided. In order of first appearance
-            they are cut at the group borders nearest to the requested ends, with at least one group
-            per part. Windows with rows in two parts are dropped.
+            `axis`: numbers, dates or strings, none of them missing. Groups are not divided. In
+            order of first appearance they are cut at the group borders nearest to the requested
+            ends, with at least one group per part. Windows with rows in two parts are dropped.
         stratify : array_like, shape (rows,), optional
             Class of each row. Parts are drawn at random with equal shares of each class, rounded by
             the method of largest remainders. Elements stay in order. With `by`, whole groups are
@@ -322,6 +322,13 @@ def _checked_ids(
 ) -> tuple[list[NDArray[Any]], Ints | slice]:
     """Return ids per row or per position along the axis, and the index that makes them per row."""
     checked = {name: as_ids(name, ids, kinds) for name, ids in named_ids.items()}
+    names = getattr(named_ids.get("by"), "categories", ())
+    if names and isinstance(names, tuple) and (missing := checked["by"] < 0).any():
+        at = int(missing.argmax())
+        raise ArgumentError(
+            f"`by` must name a group for each row; row {at} has code {checked['by'][at]}, of no "
+            "category. Leave such rows out of the dataset and of `by` first: .filter(codes >= 0)."
+        )
     level = slice(None) if isinstance(places, range) else places
     length = len(places) if isinstance(places, range) else int(places.max(initial=-1)) + 1
     for name, ids in checked.items():

@@ -6,7 +6,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -115,18 +115,7 @@ def windows(
         own = None if episodes is None else episodes_of(view, episodes)
         return WindowArray(number, offsets, has_time, own)
 
-    if isinstance(episodes, Mapping):
-        names = list(tree) if isinstance(tree, dict) else []
-        if not names or set(names) != set(episodes):
-            raise ArgumentError(
-                f"`episodes` must have the names of the arrays, {names}; got {list(episodes)}."
-            )
-        described: Any = {
-            name: _each_array(part, partial(array, episodes=episodes[name]))
-            for name, part in tree.items()
-        }
-    else:
-        described = _each_array(tree, partial(array, episodes=episodes))
+    described = _each_array(tree, episodes, array)
     pad, mask = as_flag("pad", pad), as_flag("mask", mask)
     found = Windows(tuple(views), described, as_count("shift", shift), pad, mask, range(0))
     found.layout  # noqa: B018  # raises if two arrays have one name
@@ -219,17 +208,23 @@ def _as_rows(name: str, argument: Any, stride: int = 1) -> Offsets:
     return _as_offsets(name, argument)
 
 
-def _each_array(tree: Any, make: Callable[[Any, Any], Any]) -> Any:
-    """Apply a function to each view and its offsets (or None) in a tree of tuples and dicts."""
+def _each_array(tree: Any, episodes: Any, make: Callable[[Any, Any, Any], Any]) -> Any:
+    """Apply a function to each view, its offsets (or None) and its episodes in a tree."""
+    names = list(tree) if isinstance(tree, dict) else []
+    of = episodes if isinstance(episodes, Mapping) else dict.fromkeys(names, episodes)
+    if isinstance(episodes, Mapping) and (not names or set(names) != set(episodes)):
+        raise ArgumentError(
+            f"`episodes` must have the names of the arrays, {names}; got {list(episodes)}."
+        )
     if isinstance(tree, Dataset):
-        return make(tree, None)
-    if isinstance(tree, dict) and tree:
-        return {name: _each_array(part, make) for name, part in tree.items()}
+        return make(tree, None, episodes)
+    if names:
+        return {name: _each_array(tree[name], of[name], make) for name in names}
     if isinstance(tree, tuple) and tree:
         has_views = [any(isinstance(leaf, Dataset) for leaf in leaves(part)) for part in tree]
         if has_views == [True, False] and isinstance(tree[0], Dataset):
-            return make(*tree)
-        return tuple(_each_array(part, make) for part in tree)
+            return make(tree[0], tree[1], episodes)
+        return tuple(_each_array(part, episodes, make) for part in tree)
     raise ArgumentError(
         "`windows` must get Views, alone or with offsets, e.g. (view, 4) or (view, (-1, 0)), in "
         f"tuples and dicts; got {tree!r}."
@@ -350,9 +345,11 @@ def _jumps(view: Dataset, step: Any, tolerance: Any) -> Callable[[NDArray[Any], 
         isinstance(value, int | float | np.number) and not isinstance(value, np.timedelta64)
         for value in numbers
     ) or not (0 < abs(step) < np.inf and (tolerance or 0) >= 0):
+        is_difference = any(isinstance(value, np.timedelta64 | timedelta) for value in numbers)
+        hint = " Time numbers become dates by ooc.open(path, 'time', decode=True)." * is_difference
         raise ArgumentError(
             "`step` must be a number other than 0, and `tolerance` not be negative; got "
-            f"{step!r} and {tolerance!r}."
+            f"{step!r} and {tolerance!r}.{hint}"
         )
     if tolerance is None:
         whole = dtype.kind == "i" and not isinstance(step, float | np.floating)

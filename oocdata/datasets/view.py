@@ -235,7 +235,7 @@ class View(ArrayRows):
         if type(key) is int and -len(rows) <= key < len(rows):
             out = np.empty((1, *self.element), self.dtype)
             if out.size:
-                origins = self._base.T.copy()
+                origins = self._corner.T.copy()
                 for axis, place in zip(self.axes, self.places(rows[key]), strict=True):
                     origins[0, axis] = place
                 stored = self.placement.stored(out, self.extent.lengths)

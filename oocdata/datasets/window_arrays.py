@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 
@@ -108,22 +108,11 @@ class AnchoredArray:
             return None
         step = view.rows.step * offsets.step * view.grid[-1].step
         extent = view.extent.with_axis(view.axes[-1], len(offsets), abs(step))
-        if step < 0:
-            return extent, self._reversed, offsets[-1]
-        return extent, self._forwards, offsets[0]
-
-    @cached_property
-    def _forwards(self) -> Placement:
-        """Placement of a box with a time axis, which is the first axis of the element."""
-        of_row = self.view.placement
-        axes = [None if axis is None else axis + 1 for axis in of_row.axes]
-        axes[self.view.axes[-1]] = 0
-        return Placement(tuple(axes), tuple(axis + 1 for axis in of_row.flipped))
-
-    @cached_property
-    def _reversed(self) -> Placement:
-        """Placement of a box with a time axis that is delivered in reverse, for a reversed view."""
-        return replace(self._forwards, flipped=(0, *self._forwards.flipped))
+        axes = [None if axis is None else axis + 1 for axis in view.placement.axes]
+        axes[view.axes[-1]] = 0  # time is the first axis of the element
+        flipped = [0] if step < 0 else []
+        flipped += [axis + 1 for axis in view.placement.flipped]
+        return extent, Placement(tuple(axes), tuple(flipped)), offsets[-1 if step < 0 else 0]
 
 
 class Mask(AnchoredArray):
@@ -137,7 +126,15 @@ class Mask(AnchoredArray):
         rows = anchors[:, None] + np.array(self.offsets, np.int64)
         inside = (rows >= 0) & (rows < self.episodes.lengths[episodes][..., None])
         origins, shape = inside.reshape(-1, 1).astype(np.int64), (len(anchors), *self._time)
-        return Request(_FLAGS, origins, Extent.of((1,)), shape, _FLAGS.dtype, Placement((None,)))
+        extent, placement = Extent.of((1,)), Placement((None,))
+        return MaskRequest(_FLAGS, origins, extent, shape, _FLAGS.dtype, placement)
+
+
+class MaskRequest(Request):
+    """A request for a mask, which patches leave as it is."""
+
+    def crop(self, axes: tuple[int, ...], size: tuple[int, ...], offsets: Ints) -> Self:
+        return self
 
 
 def _mask(part: AnchoredArray) -> Mask:

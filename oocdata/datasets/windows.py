@@ -21,7 +21,7 @@ from oocdata.datasets.episodes import Episodes
 from oocdata.datasets.request import Request
 from oocdata.datasets.shared_rows import Rows, check_direction
 from oocdata.datasets.spec import Spec, leaves, map_tree
-from oocdata.datasets.window_arrays import AnchoredArray, Mask, WindowArray, with_masks
+from oocdata.datasets.window_arrays import AnchoredArray, WindowArray, with_masks
 from oocdata.errors import ArgumentError
 from oocdata.index import Selection, as_numbers, compose_ranges, is_all, select, shifted, take
 from oocdata.threads import cached_property
@@ -233,10 +233,6 @@ class Windows(Dataset):
             return view.chunk_ids(take(view.rows, anchors + starts[episodes]))
 
         return blocks_from_ids(len(self), chunks)
-
-    @cached_property
-    def _can_cut(self) -> list[bool]:
-        return [not isinstance(leaf, Mask) for leaf in self._leaves]
 
     # Selections and splits -----------------------------------------------------------------------
 

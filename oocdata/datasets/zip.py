@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from oocdata.box import Ints
 from oocdata.datasets.concat import storages_of
 from oocdata.datasets.dataset import Dataset, Draw
+from oocdata.datasets.patches import Patches
 from oocdata.datasets.spec import Batch, Spec, leaves, map_tree
 from oocdata.datasets.view import View
 from oocdata.engines.alike import common_names
@@ -88,7 +89,8 @@ def zip(  # noqa: A001  # as in tf.data and Grain
     Raises
     ------
     oocdata.errors.ArgumentError
-        If there are no datasets, or their lengths or several sample axes differ.
+        If there are no datasets, or their lengths or several sample axes differ, or patches are cut
+        from rows of other shapes, and so at other places.
     oocdata.errors.MismatchedPartsError
         If the names of several sample axes say that one goes together with another one.
     oocdata.errors.PairingWarning
@@ -119,6 +121,13 @@ def zip(  # noqa: A001  # as in tf.data and Grain
         raise ArgumentError(
             "zipped datasets must have the same sample axes; got "
             f"{' and '.join(map(str, sorted(shapes)))}. Name the same axes in `open(axis=…)`."
+        )
+    grids = {(bool(each.step), each.grid) for each in members if isinstance(each, Patches)}
+    if len(grids) > len({is_grid for is_grid, _ in grids}):
+        got = " and ".join(str(each) for each in members if isinstance(each, Patches))
+        raise ArgumentError(
+            f"zipped patches must be of the same places; got {got}. Cut the rows to the same "
+            "size first, or zip them first: ooc.zip(rows, masks).patches(…)."
         )
     several = (member for member in members if len(member.sample_shape) > 1)
     names = [rows for member in several for _, rows in storages_of(member)]

@@ -26,7 +26,10 @@ def axis_numbers(
     if axis is None:
         return (0,)
     if ndim == 0:
-        raise ArgumentError(f"an array must have a row axis; got a single number.{where}")
+        raise ArgumentError(
+            "an array must have a row axis; got a single number or text. With axis=None it is one "
+            f"row.{where}"
+        )
     named = [axis] if isinstance(axis, str) or not isinstance(axis, Sequence) else axis
     axes: list[int] = []
     for one in named:

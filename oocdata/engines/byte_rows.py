@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent, Ints, covered_rows
-from oocdata.engines.buffers import empty
+from oocdata.engines.buffers import empty_rows
 from oocdata.engines.ragged import row_batches
 from oocdata.engines.ragged_rows import RaggedRows
 from oocdata.engines.source import Source, Storage, WithStorage
@@ -71,9 +71,7 @@ class ByteRows(WithStorage):
 
     def _bytes(self, rows: Ints, starts: Ints, lengths: Ints) -> list[bytes]:
         ends = np.cumsum(lengths)
-        nbytes = int(ends[-1])
-        # Rounded up to a power of two, so that the memory is recycled for similar batches.
-        memory = empty((1 << nbytes.bit_length(),), np.uint8)[:nbytes]
+        memory = empty_rows((int(ends[-1]),), np.uint8)
         self._rows.read_rows(rows, starts, lengths, memory, ends - lengths)
         try:
             return self._framing(memory, ends - lengths, ends)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent, Ints
-from oocdata.engines.buffers import empty
+from oocdata.engines.buffers import empty_rows
 from oocdata.engines.concat import Concat
 from oocdata.engines.ragged import copy_runs
 from oocdata.engines.source import Source, Storage
@@ -122,7 +122,7 @@ def join_entries(parts: Sequence[tuple[Entries, Ints]], dtype: np.dtype[Any]) ->
         counts[places] = part.counts
     targets, total = np.cumsum(counts) - counts, int(counts.sum())
     column_dtype = np.result_type(np.int32, *(part.columns.dtype for part, _ in parts))
-    entries = Entries(counts, empty((total,), column_dtype), empty((total,), dtype))
+    entries = Entries(counts, empty_rows((total,), column_dtype), empty_rows((total,), dtype))
     for part, places in parts:
         starts = np.cumsum(part.counts) - part.counts
         for read, out in ((part.columns, entries.columns), (part.values, entries.values)):

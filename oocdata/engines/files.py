@@ -92,26 +92,40 @@ def version_number(status: os.stat_result) -> int:
 
 
 def read_whole(path: str) -> tuple[bytes, int]:
-    """Return the bytes of a file, and its `version_number`; raise if it changes meanwhile.
+    """Return the bytes of a file, and its `version_number`; raise if it changes meanwhile."""
+    data, before, after = read_bytes(path)
+    version = version_number(before)
+    if version != version_number(after):
+        raise SourceError("the file must not change while it is read; it has changed.", path=path)
+    return data, version
+
+
+def open_at_once(path: str, flags: int = _READING) -> int:
+    """Open a file to read it by offset, and return its number; a named pipe is not waited for."""
+    try:
+        return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    except BlockingIOError:  # another process has a lease, which it gives up now
+        return os.open(path, flags)
+
+
+def read_bytes(path: str) -> tuple[bytes, os.stat_result, os.stat_result]:
+    """Return the bytes of a file, and its status before and after.
 
     Python's file objects make more system calls, each of which gives up the GIL.
     """
     try:
-        number = os.open(path, _READING)
+        number = open_at_once(path)
         try:
-            status = os.fstat(number)
-            data = os.pread(number, status.st_size, 0)
+            before = os.fstat(number)
+            data = os.pread(number, before.st_size, 0)
             # One system call reads at most 2 GiB.
-            while len(data) < status.st_size and (more := os.pread(number, 1 << 30, len(data))):
+            while len(data) < before.st_size and (more := os.pread(number, 1 << 30, len(data))):
                 data += more
-            version, after = version_number(status), version_number(os.fstat(number))
+            return data, before, os.fstat(number)
         finally:
             os.close(number)
     except OSError as error:
         raise unreadable(path, error) from error
-    if version != after:
-        raise SourceError("the file must not change while it is read; it has changed.", path=path)
-    return data, version
 
 
 def unreadable(path: str, error: OSError) -> SourceError:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent, Ints
-from oocdata.engines.buffers import empty
+from oocdata.engines.buffers import empty_rows
 from oocdata.engines.source import Boxes, Source
 from oocdata.errors import SourceError
 
@@ -147,7 +147,7 @@ def scatter_runs(
     if source.dtype == out.dtype and (targets - first == ends - counts).all():  # without a copy
         read_ragged(source, starts, counts, out[first : first + int(ends[-1])])
         return
-    memory = empty((int(ends[-1]), *out.shape[1:]), source.dtype)
+    memory = empty_rows((int(ends[-1]), *out.shape[1:]), source.dtype)
     read_ragged(source, starts, counts, memory)
     values = as_items(memory.astype(out.dtype, copy=False))
     copy_runs(values, ends - counts, as_items(out), targets, counts)

@@ -15,6 +15,7 @@ from oocdata.engines.axis_views import AxisView
 from oocdata.engines.chunked import Chunked, ChunkReader
 from oocdata.engines.columns import is_sparse
 from oocdata.engines.decoded import Decoded
+from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.prefetch import Fetch
 from oocdata.engines.ragged_rows import is_ragged
 from oocdata.engines.source import Source, Storage
@@ -35,6 +36,8 @@ def single_row(source: Source) -> Source:
             "`axis` must name the row axis of rows of unequal length, text, or sparse rows; got "
             "None. Leave it out."
         )
+    if type(source) is MemoryArray:
+        return MemoryArray(source.array[np.newaxis], _described(storage))
     if isinstance(source, Decoded):  # number by number, whatever the axes
         return replace(source, source=single_row(source.source))
     if isinstance(source, Chunked):

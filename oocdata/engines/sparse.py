@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent, Ints, covered_rows, split_into_points
-from oocdata.engines.buffers import empty
+from oocdata.engines.buffers import empty_rows
 from oocdata.engines.copying import read_all
 from oocdata.engines.ragged import affected_rows, boxes_of_runs, read_ragged, row_batches
 from oocdata.engines.source import Boxes, Source, Storage, WithStorage
@@ -192,7 +192,7 @@ class SparseRows(WithStorage, SparseBoxes):
         """Read rows as stored; `column_of` maps stored to delivered columns, -1 for others."""
         starts, stops = self.indptr[rows], self.indptr[rows + 1]
         count = int((stops - starts).sum())
-        columns, values = (empty((count,), array.dtype) for array in (self.indices, self.data))
+        columns, values = (empty_rows((count,), array.dtype) for array in (self.indices, self.data))
         try:
             read_ragged(self.indices, starts, stops - starts, columns)
             read_ragged(self.data, starts, stops - starts, values)

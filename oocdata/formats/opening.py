@@ -150,6 +150,7 @@ def local_path(path: str) -> str:
         from urllib.parse import unquote
 
         host, _, name = path.removeprefix("file://").partition("/")
+        host = host.rpartition("@")[2]  # a message must not show a password
         if host not in ("", "localhost"):
             raise ArgumentError(
                 "a file:// URL must name a file on this machine, from the root on: "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import operator
-from bisect import bisect
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
@@ -69,25 +68,19 @@ def most_separate(loader: Loader | Stream) -> int:
 
 
 def without_aliases(arrays: Iterable[NDArray[Any]]) -> list[NDArray[Any]]:
-    """Return C-contiguous arrays, copying each that shares memory with an earlier one.
+    """Return C-contiguous arrays, copying each that shares memory with another one.
 
     A mapped function may return one array twice, as ``lambda x: (x, x)`` does. But TensorFlow
     computes in place in the memory of a tensor with a single reference.
     """
-    distinct: list[NDArray[Any]] = []
-    starts: list[int] = []  # ascending addresses, and where each array ends
-    ends: list[int] = []
-    for array in arrays:
-        start: int = array.__array_interface__["data"][0]
-        at, end = bisect(starts, start), start + array.nbytes
-        if (at and ends[at - 1] > start) or (at < len(starts) and starts[at] < end):
-            copy = empty(array.shape, array.dtype)
-            np.copyto(copy, array)
-            array = copy
-        elif array.nbytes:
-            starts.insert(at, start)
-            ends.insert(at, end)
-        distinct.append(array)
+    distinct, end = list(arrays), 0
+    for start, at in sorted((array.ctypes.data, at) for at, array in enumerate(distinct)):
+        array = distinct[at]
+        if array.nbytes and start < end:
+            distinct[at] = empty(array.shape, array.dtype)
+            np.copyto(distinct[at], array)
+        else:
+            end = max(end, start + array.nbytes)
     return distinct
 
 

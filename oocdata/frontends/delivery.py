@@ -9,7 +9,6 @@ ignored, so nothing is delivered twice.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -31,9 +30,8 @@ the time doubles with each attempt."""
 
 @dataclass(slots=True)
 class _Epoch:
-    """One epoch of one pass: its first step, a flag for each step that arrived, and the attempt."""
+    """One epoch of one pass: for each step whether it arrived or is not needed, and the attempt."""
 
-    start: int
     has_arrived: NDArray[np.bool_]
     attempt: int = 0
     quiet: float | None = None
@@ -43,8 +41,9 @@ class _Epoch:
 
 @dataclass(slots=True)
 class Delivery:
-    """The steps that one dataset has received; safe to use from several threads.
+    """The steps that one dataset has received.
 
+    Passes may be read in several threads, an epoch of a pass in one at a time.
     A worker is dealt at most `part_steps` neighbouring steps of an epoch at a time, and step
     `alone`, whose batch is short, by itself. Each `Pass` ends with an epoch. If `shared`, other
     trainers receive batches of the same epochs, so missing steps are unknown.
@@ -56,7 +55,6 @@ class Delivery:
     shared: bool
     alone: int = -1
     _epochs: dict[tuple[int, int], _Epoch] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self) -> int:
         """Begin the next pass; return its first step, counted through all epochs."""
@@ -72,14 +70,13 @@ class Delivery:
         if self.shared:
             asked = np.arange(start, start if attempt else self.steps)
             return parts_of(asked, self.part_steps, self.alone)
-        with self._lock:
-            if attempt == 0:
-                self._epochs[begun, epoch] = _Epoch(start, np.zeros(self.steps - start, np.bool_))
-            state = self._epochs[begun, epoch]
-            state.attempt, state.quiet = attempt, None
-            missing_steps = start + np.flatnonzero(~state.has_arrived)
-            if attempt == ATTEMPTS:
-                del self._epochs[begun, epoch]
+        if attempt == 0:
+            self._epochs[begun, epoch] = _Epoch(np.arange(self.steps) < start)
+        state = self._epochs[begun, epoch]
+        state.attempt, state.quiet = attempt, None
+        missing_steps = np.flatnonzero(~state.has_arrived)
+        if attempt == ATTEMPTS:
+            del self._epochs[begun, epoch]
         if attempt == ATTEMPTS and len(missing_steps):
             raise WorkerError(
                 f"the workers of the service must read every step of epoch {epoch}; "
@@ -95,13 +92,12 @@ class Delivery:
 
         Returns whether more steps can still arrive; if not, the missing steps are lost.
         """
-        with self._lock:
-            state, now = self._epochs[begun, epoch], time.monotonic()
-            if step < 0:
-                state.quiet = now if state.quiet is None else state.quiet
-                return bool(now - state.quiet < PATIENCE * 2**state.attempt)
-            state.has_arrived[step - state.start], state.quiet = True, None
-            return True
+        state, now = self._epochs[begun, epoch], time.monotonic()
+        if step < 0:
+            state.quiet = now if state.quiet is None else state.quiet
+            return bool(now - state.quiet < PATIENCE * 2**state.attempt)
+        state.has_arrived[step], state.quiet = True, None
+        return True
 
 
 def parts_of(steps: Ints, most: int, alone: int = -1) -> Ints:

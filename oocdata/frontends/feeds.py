@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary, finalize
 
 import numpy as np
@@ -21,10 +21,6 @@ from oocdata.frontends.shutdown import calls
 from oocdata.generator_batches import Merged
 from oocdata.reading.ahead import ReadAhead, Reader
 from oocdata.runs import Pass, Passes
-
-if TYPE_CHECKING:
-    from oocdata.loader import Loader
-    from oocdata.stream import Stream
 
 _Result = TypeVar("_Result")
 
@@ -42,10 +38,8 @@ class Feed:
     the iterator goes, the array goes, and reading ahead ends.
     """
 
-    def __init__(
-        self, loader: Loader | Stream, passes: Passes, fingerprint: str, reader: Reader
-    ) -> None:
-        self.loader, self.passes, self.reader = loader, passes, reader
+    def __init__(self, passes: Passes, fingerprint: str, reader: Reader) -> None:
+        self.loader, self.passes, self.reader = reader.loader, passes, reader
         self.fingerprint = fingerprint
         self._fingerprint_bytes = fingerprint.encode()
         self._keys = itertools.count()

@@ -33,7 +33,6 @@ from oocdata.frontends.tfdata import (
     forget_after,
     passes,
     with_cardinality,
-    without_autograph,
 )
 from oocdata.threads import silent
 
@@ -97,20 +96,17 @@ def to_service(
     number = feeds.add(Delivery(steps, steps_per_part(loader), begin, shared, short))
     feed = tf.constant(number, tf.int64)
 
-    @without_autograph
     def whole_pass(_: tf.Tensor) -> tf.data.Dataset:
         begun = tf.ensure_shape(tf.numpy_function(_begin, [feed], tf.int64), ())
         # A first pass that begins within an epoch ends where one that begins with it ends.
         numbers = tf.data.Dataset.range(begun // steps, begun // steps + epochs)
-        return numbers.flat_map(without_autograph(lambda epoch: whole_epoch(begun, epoch)))
+        return numbers.flat_map(lambda epoch: whole_epoch(begun, epoch))
 
     def whole_epoch(begun: tf.Tensor, epoch: tf.Tensor) -> tf.data.Dataset:
-        @without_autograph
         def missing(attempt: tf.Tensor) -> tf.Tensor:
             parts = tf.numpy_function(_missing, [feed, begun, epoch, attempt], tf.int64)
             return tf.ensure_shape(parts, (None, 2))
 
-        @without_autograph
         def read(parts: tf.Tensor) -> tf.data.Dataset:
             dataset = _batches(loader, request, epoch, parts, parallel)
             if shared:
@@ -122,27 +118,22 @@ def to_service(
             # between them would read ahead, and block while the filter finds nothing.)
             count = tf.reduce_sum(parts[:, 1] - parts[:, 0])
             dataset = _read_by(address, dataset, "").map(arrived)
-            dataset = dataset.take_while(without_autograph(lambda goes_on, step, batch: goes_on))
-            is_batch = without_autograph(lambda goes_on, step, batch: step >= 0)
-            dataset = dataset.filter(is_batch).take(count)
+            dataset = dataset.take_while(lambda goes_on, step, batch: goes_on)
+            dataset = dataset.filter(lambda goes_on, step, batch: step >= 0).take(count)
             return dataset.map(single_batch)
 
-        @without_autograph
         def arrived(step: tf.Tensor, batch: Any) -> Any:
             goes_on = tf.numpy_function(_arrived, [feed, begun, epoch, step], tf.bool)
             return tf.ensure_shape(goes_on, ()), step, batch
 
         # One attempt after the other: an attempt must end before the missing steps are known.
         attempts = tf.data.Dataset.range(ATTEMPTS + 1).map(missing)
-        attempts = attempts.filter(without_autograph(lambda parts: tf.shape(parts)[0] > 0))
-        return attempts.flat_map(read)
+        return attempts.filter(lambda parts: tf.shape(parts)[0] > 0).flat_map(read)
 
-    @without_autograph
     def tick(number: tf.Tensor) -> Any:
         (step,) = tf.raw_ops.PyFuncStateless(input=[number], token=TICK, Tout=[tf.int64])
         return tf.ensure_shape(step, ()), map_tree(_no_batch, spec)
 
-    @without_autograph
     def single_batch(*element: Any) -> Any:
         arrays = leaves(element[-1])
         return map_tree(lambda leaf: tf.ensure_shape(next(arrays)[0], leaf.shape), spec)
@@ -170,21 +161,16 @@ def _batches(
     dtypes = [tf.as_dtype(tensor_dtype(leaf.dtype)) for leaf in leaves(spec)]
     slices = tf.data.Dataset.from_tensor_slices
 
-    @without_autograph
     def runs(part: tf.Tensor) -> tf.data.Dataset:
-        starts = tf.data.Dataset.range(part[0], part[1], loader.steps_together)
-        end = part[1]
-        return starts.map(
-            without_autograph(lambda at: (at, tf.minimum(at + loader.steps_together, end)))
-        )
+        first, end, together = part[0], part[1], loader.steps_together
+        starts = tf.data.Dataset.range(first, end, together)
+        return starts.map(lambda at: (at, tf.minimum(at + together, end)))
 
-    @without_autograph
     def read(start: tf.Tensor, stop: tf.Tensor) -> Any:
         inputs = [*request, epoch, start, stop]
         arrays = tf.raw_ops.PyFuncStateless(input=inputs, token=READ, Tout=dtypes)
         return start, tuple(map(tf.ensure_shape, arrays, shapes))
 
-    @without_autograph
     def cut(start: tf.Tensor, arrays: tuple[tf.Tensor, ...]) -> tf.data.Dataset:
         rest = iter(tf.expand_dims(array, 1) for array in arrays)
         stop = start + tf.shape(arrays[0], tf.int64)[0]

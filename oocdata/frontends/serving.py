@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import atexit
 import threading
-from collections.abc import Callable, Iterable, MutableMapping
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -98,10 +98,7 @@ def register(name: str, function: Callable[..., Any]) -> None:
     try:
         from tensorflow.python.ops import script_ops
 
-        table = script_ops._py_funcs._funcs
-        if not isinstance(table, MutableMapping):
-            raise TypeError(f"a table of functions that is a {type(table).__name__}")
-        table[name] = _registered[name] = function
+        script_ops._py_funcs._funcs[name] = _registered[name] = function
         if script_ops._py_funcs.get(name) is not function:
             raise TypeError("another table of functions")
     except (ImportError, AttributeError, TypeError) as error:

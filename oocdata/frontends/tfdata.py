@@ -51,7 +51,10 @@ _Result = TypeVar("_Result")
 
 
 def without_autograph(function: Callable[..., _Result]) -> Callable[..., _Result]:
-    """Exclude a function and its callees from AutoGraph, which never frees what it converts."""
+    """Exclude a function from AutoGraph, which never frees what it converts.
+
+    Also what it calls, and the functions that it gives to datasets.
+    """
     wrapped: Callable[..., _Result] = tf.autograph.experimental.do_not_convert(function)
     return wrapped
 
@@ -137,11 +140,8 @@ def dataset_of_passes(
     records of 1 KB in batches of 32 took 2.3 times the processor's time).
     """
     text = fingerprint(loader, **extra)
-    reader = Reader(
-        loader, parallel, prefetch, _HANDED_OUT, lambda run: stack_batches(run, loader),
-        keeps_threads=tf.executing_eagerly(),  # TensorFlow may keep a graph for ever
-    )  # fmt: skip
-    number = feeds.add(feeds.Feed(loader, begin, text, reader))
+    reader = Reader(loader, parallel, prefetch, _HANDED_OUT, lambda run: stack_batches(run, loader))
+    number = feeds.add(feeds.Feed(begin, text, reader))
 
     delivered: Any = loader if parsed is None else parsed
     spec, taken = delivered.spec, taken_specs(loader)

@@ -54,9 +54,9 @@ class Reader:
     `runs_in_use`. `finish`, called in the thread that has read a run, converts its batches to what
     is handed out.
 
-    Threads (unless not `keeps_threads`) and worker processes are kept from one pass to the next,
-    until `close`: in new threads for each pass, malloc kept 3.5 MiB of temporary arrays once for
-    each. Worker processes are kept in `idle`, if given, also after `close`.
+    All passes have the same threads: in new ones for each pass, malloc kept 3.5 MiB of temporary
+    arrays once for each. Worker processes are kept from one pass to the next, until `close`; those
+    in `idle`, if given, also after it.
     """
 
     def __init__(
@@ -66,16 +66,13 @@ class Reader:
         prefetch: int,
         runs_in_use: int,
         finish: Callable[[list[Batch]], list[Any]] = list,
-        *,
-        keeps_threads: bool = True,
         idle: list[_Idle] | None = None,
     ) -> None:
         keep_freed_memory()
         self.loader, self.plan = loader, loader.ahead(parallel, prefetch)
-        self._finish, self._keeps_threads = finish, keeps_threads
-        self._runs_in_use = runs_in_use
+        self._threads = Threads(self.plan.reading, "oocdata-read-ahead")
+        self._finish, self._runs_in_use = finish, runs_in_use
         self._idle, self._ends_workers = [] if idle is None else idle, idle is None
-        self._idle_threads: list[Threads] = []
         self._closed = False
 
     def begin(self, pass_: Pass, number: int = 0) -> ReadAhead | Merged:
@@ -108,8 +105,15 @@ class Reader:
         self, pass_: Pass, number: int, finish: Callable[[list[Batch]], list[Any]]
     ) -> ReadAhead:
         if self.loader.workers:
-            return ReadAhead(_Workers(self, pass_, finish), pass_, number)
+            return ReadAhead(_Workers(self, pass_), pass_, number, finish)
         return ReadAhead(_Threads(self, pass_, number, finish), pass_, number)
+
+    @property
+    def threads(self) -> Threads:
+        """The threads of all passes; new ones after a read has failed, or a pass was broken off."""
+        if not (self._threads.close.alive or self._closed):
+            self._threads = Threads(self.plan.reading, "oocdata-read-ahead")
+        return self._threads
 
     def acquire(self, together: int) -> WorkerPool:
         """Return a pool of worker processes whose slots hold runs of `together` steps."""
@@ -133,25 +137,13 @@ class Reader:
         else:
             self._idle.append((pool, unread))
 
-    def acquire_threads(self) -> Threads:
-        """Return threads that read the runs of one pass."""
-        with suppress(IndexError):
-            return self._idle_threads.pop()
-        return Threads(self.plan.reading, "oocdata-read-ahead")
-
-    def release_threads(self, threads: Threads, *, keep: bool) -> None:
-        """Keep idle threads for the next pass, unless a read failed: exceptions may keep `self`."""
-        self._idle_threads.append(threads)
-        if self._closed or not (keep and self._keeps_threads):
-            self._idle_threads.clear()
-
     def close(self) -> None:
         """End the threads and worker processes, also of a running pass. May be called again.
 
         Worker processes in `idle` end with the loader.
         """
         self._closed = True
-        self._idle_threads.clear()
+        self._threads.close()
         for pool, _ in _popped(self._idle) if self._ends_workers else ():
             pool.close()
 
@@ -169,8 +161,14 @@ class ReadAhead:
     The attribute `number` is the run that `read` returns next.
     """
 
-    def __init__(self, readers: _Threads | _Workers, pass_: Pass, number: int) -> None:
-        self.pass_ = pass_
+    def __init__(
+        self,
+        readers: _Threads | _Workers,
+        pass_: Pass,
+        number: int,
+        finish: Callable[[list[Any]], list[Any]] = list,
+    ) -> None:
+        self.pass_, self._finish = pass_, finish
         self.number = number
         self._readers = readers
         self._ahead: deque[Callable[[], list[Any]]] = deque()
@@ -191,7 +189,7 @@ class ReadAhead:
         if not self._ahead:
             self.close()
             return None
-        batches = self._ahead.popleft()()
+        batches = self._finish(self._ahead.popleft()())
         self._in_use = True
         self.number += 1
         self._begin()
@@ -229,16 +227,14 @@ class _Threads:
         finalize(self, self._account.end, id(self)).atexit = False
         self._most, self._cached = plan.reading + plan.ready, loader.cached
         self._nbytes = run_bytes(loader, pass_.together) + loader.input_bytes(pass_.together)
-        self._pass, self._finish = pass_, finish
+        self._pass, self._finish, self._threads = pass_, finish, reader.threads
         self._read_run = loader.reader()
         self._prefetch: Prefetcher | None = None
         if isinstance(loader, Loader) and loader.dataset.is_remote:
             self._read_run = loader.read_requested
             self._prefetch = Prefetcher(loader, pass_, number)
-        self._release = reader.release_threads
-        self._threads = [reader.acquire_threads()]  # none once they are released
         self._running: dict[int, None] = {}
-        self._closed = self._failed = False
+        self._closed = False
 
     def take(self, ahead: int) -> bool:
         """Return whether there is room for one more run; if so, count it until `give`.
@@ -256,7 +252,7 @@ class _Threads:
         self._account.give(id(self), self._nbytes)
 
     def begin(self, number: int) -> Callable[[], list[Any]]:
-        return self._threads[0].begin(lambda: self._read(number))
+        return self._threads.begin(lambda: self._read(number))
 
     def _read(self, number: int) -> list[Any]:
         self._running[number] = None
@@ -267,7 +263,8 @@ class _Threads:
             with nullcontext() if self._prefetch is None else self._prefetch.reading(number):
                 return self._finish(self._read_run(run))
         except BaseException:
-            self._failed |= not self._closed
+            if not self._closed:
+                self._threads.close()  # the exception may keep `self`, as long as the user likes
             raise
         finally:
             del self._running[number]
@@ -279,6 +276,8 @@ class _Threads:
         # of the pool's own threads, or in one that holds a lock which they need. Reads that have
         # not begun end at once.
         self._closed = True
+        if self._running:
+            self._threads.close()  # or the next pass would wait for these reads
         if self._prefetch is not None:
             self._prefetch.close()
         self._end()
@@ -288,17 +287,13 @@ class _Threads:
         self._account.end(id(self), len(self._running) * self._nbytes)
         if not self._running:  # also if the last one ended meanwhile
             self._account.end(id(self))
-            with suppress(IndexError):
-                self._release(self._threads.pop(), keep=not self._failed)
 
 
 class _Workers:
     """Worker processes that read runs; their pool bounds the memory in flight."""
 
-    def __init__(
-        self, reader: Reader, pass_: Pass, finish: Callable[[list[Batch]], list[Any]]
-    ) -> None:
-        self._reader, self._pass, self._finish = reader, pass_, finish
+    def __init__(self, reader: Reader, pass_: Pass) -> None:
+        self._reader, self._pass = reader, pass_
         self._pool: WorkerPool | None = None
 
     def take(self, ahead: int) -> bool:
@@ -308,15 +303,9 @@ class _Workers:
 
     def give(self) -> None: ...
 
-    def begin(self, number: int) -> Callable[[], list[Any]]:
+    def begin(self, number: int) -> Callable[[], list[Batch]]:
         assert self._pool is not None
-        call, finish = self._pool.begin(self._pass.run(number), self._pass, number), self._finish
-
-        # Without `self`, because an idle pool must not keep its loader alive.
-        def result(seconds: float | None = None) -> list[Any]:
-            return finish(call(seconds))
-
-        return result
+        return self._pool.begin(self._pass.run(number), self._pass, number)
 
     def close(self, ahead: Sequence[Any]) -> None:
         pool, self._pool = self._pool, None

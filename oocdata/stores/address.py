@@ -27,6 +27,9 @@ from oocdata.threads import Threads, in_order
 
 _MAGIC = re.compile(r"[*[]")
 
+_QUOTED = re.compile(r'".*"|(?<=file from ).*(?=: )', re.DOTALL)
+"""What the client quotes of a setting. It may be a key, also where a path is expected."""
+
 _LISTINGS = 32
 """Folders listed at a time."""
 
@@ -70,7 +73,8 @@ class Address:
             parts = urlsplit(url)
         except ValueError as error:
             raise ArgumentError(f"`target` must be a URL that can be read; {error}.") from None
-        if "@" in parts.netloc and scheme not in ("abfs", "abfss"):
+        # abfss://container@account holds no credential.
+        if "@" in parts.netloc and not (scheme in ("abfs", "abfss") and parts.password is None):
             raise ArgumentError(
                 "`target` must be a URL without a user and password, which would get into "
                 f"descriptions; got one for {parts.hostname}. Put them where the tools of that "
@@ -137,7 +141,7 @@ def client(root: str, *, writes: bool = False) -> Any:
     try:
         return stores.from_url(root, **options)
     except Exception as error:  # as in `list_names`
-        message = str(error).split("\n")[0]
+        message = _QUOTED.sub("…", str(error).split("\n\nDebug source")[0])
         raise SourceError(
             f"the store's settings must be complete; the client says: {message}.", path=root
         ) from None
@@ -205,17 +209,9 @@ def matching(url: str) -> list[str]:
         # Plain steps after a pattern are looked up too: not every folder has them.
         with closing(Threads(_LISTINGS, "oocdata-list")) as threads:
             below = in_order(threads, lambda one: list(list_names(one)), matches, _LISTINGS)
-            matches = [
-                one / name
-                for one, names in zip(matches, below, strict=True)
-                for name in _match(names, step, is_last=number == len(steps) - 1)
-            ]
+            is_last, above, matches = number == len(steps) - 1, matches, []
+            for one, names in zip(above, below, strict=True):
+                listed = dict.fromkeys(name for name, is_folder in names if is_folder or is_last)
+                match = str.__eq__ if step in listed else fnmatch.fnmatchcase
+                matches += [one / name for name in listed if match(name, step)]
     return [one.url for one in matches]
-
-
-def _match(names: list[tuple[str, bool]], step: str, *, is_last: bool) -> list[str]:
-    """Return the names, each once, that a step matches; only folders, unless it is the last."""
-    listed = dict.fromkeys(name for name, is_folder in names if is_folder or is_last)
-    if step in listed:
-        return [step]
-    return [name for name in listed if fnmatch.fnmatchcase(name, step)]

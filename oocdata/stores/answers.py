@@ -9,7 +9,8 @@ from typing import Any
 from oocdata.errors import MissingFileError, SourceError
 
 _STATUS = re.compile(r"status code: ((\d{3})[ \w-]*)")
-_BROKEN_OFF = re.compile(r"source: (HttpError|UnexpectedRange)\b")
+_BROKEN_OFF = re.compile(r"source: HttpError\b")
+_WRONG_RANGE = re.compile(r"source: UnexpectedRange\b")
 _NO_RANGES = "RangeNotSupported|source: NotPartial|status code: 416"
 _NOT_A_FOLDER = "kind: NotADirectory"
 _ADDRESS = re.compile(r"\S+://\S+")
@@ -37,19 +38,23 @@ class IncompleteAnswerError(Exception):
     """An answer does not have the requested length."""
 
 
-def is_broken_off(error: Exception) -> bool:
-    """Return whether an answer was incomplete, and the client could not request the rest.
+def is_wrong(error: Exception) -> bool:
+    """Return whether an answer has another range or length than it should."""
+    return isinstance(error, IncompleteAnswerError) or bool(_WRONG_RANGE.search(str(error)))
 
-    It requests the rest of an answer that has an ETag.
+
+def may_pass(error: Exception, *, was_reached: bool) -> bool:
+    """Return whether a failure may be temporary, though the client gave up.
+
+    It requests the rest of an answer that is incomplete only if that has an ETag, and repeats other
+    requests a few times; an address at which no server ever answered may have been mistyped.
     """
-    if isinstance(error, TimeoutError | IncompleteAnswerError | ConnectionError):
+    text = str(error)
+    if isinstance(error, TimeoutError | ConnectionError) or is_wrong(error):
         return True
-    return type(error).__name__ == "GenericError" and bool(_BROKEN_OFF.search(str(error)))
-
-
-def is_given_up(error: Exception) -> bool:
-    """Return whether a failure may be temporary, and lasted through all retries of the client."""
-    return bool(_GIVEN_UP.search(str(error)))
+    if was_reached and _GIVEN_UP.search(text):
+        return True
+    return type(error).__name__ == "GenericError" and bool(_BROKEN_OFF.search(text))
 
 
 def has_status(error: Exception) -> bool:
@@ -78,7 +83,7 @@ _MESSAGES = {
     ),
     "ConnectionRefused": (
         "a server must listen at the address; {host!r} refuses connections. Is the address right, "
-        "with its port, and the server reachable?"
+        "with its port? Is the server reachable, or the proxy that HTTP_PROXY or HTTPS_PROXY names?"
     ),
     r"InvalidCertificate\(\s*(\w+)": (
         "the server's certificate must be one that this machine trusts; the client says: {0}. "
@@ -87,6 +92,10 @@ _MESSAGES = {
     "status code": (
         "the server must send the object; it answered {status}. Is this the address of the file "
         "itself, and not of a page or a service? For S3, is AWS_REGION that of the bucket?"
+    ),
+    "panicked": (
+        "the credentials in the environment must be plain text; the client can't send these. Does "
+        "one end with a line break?"
     ),
     "": (
         "the store must send the object; the client says: {text}. Is the address right, and the "

@@ -13,7 +13,8 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,11 +24,13 @@ from oocdata.engines.files import Descriptor, FileVersion, OpenFile
 from oocdata.engines.ragged import cut_runs
 from oocdata.engines.runs import UnfinishedError
 from oocdata.errors import SourceError
-from oocdata.stores.blob import SECONDS_A_USE, Blob
 from oocdata.stores.pieces import Pieces, ranges_of
 
 if TYPE_CHECKING:
-    from oocdata.stores.folder import CacheFolder
+    from oocdata.stores.folder import Blob, CacheFolder
+
+SECONDS_A_USE = 60.0
+"""Least seconds between two updates of a file's time of last use."""
 
 _PAGES_AT_ONCE = 256
 """Pages read at a time to compare them with their checksums."""
@@ -172,7 +175,7 @@ class Entry(OpenFile):
 
     def blob(self, part: str) -> Blob:
         """Return the blob `part` of this version of the object."""
-        return Blob(self._folder, self._folder.file(self.name, part))
+        return self._folder.blob(self.name, part)
 
     # The file -----------------------------------------------------------------------------------
 
@@ -185,14 +188,8 @@ class Entry(OpenFile):
             with open(self.path, "ab") as file:  # another process may have made it
                 os.truncate(file.fileno(), self.version.nbytes)
         with suppress(SourceError):  # another process may delete it at any time
-            return self.opened()
+            return cast(PagedFile, self.opened())
         return None
-
-    def opened(self) -> PagedFile:
-        """Return the open file, and open it if necessary."""
-        opened = super().opened()
-        assert isinstance(opened, PagedFile)
-        return opened
 
     def _new_descriptor(self) -> PagedFile:
         return PagedFile(self.version, self._pages)
@@ -222,9 +219,15 @@ def page_checksums(data: memoryview, page: int) -> NDArray[np.uint32]:
     They are the low 32 bits of xxh3-64: a GiB in pages of 4 KiB takes 0.25 s of the processor, with
     google-crc32c 0.41 s, with zlib 0.57 s (copying it: 0.16 s).
     """
-    from xxhash import xxh3_64_intdigest  # not for `import oocdata`
-
     pages = (data[at : at + page] for at in range(0, len(data), page))
-    sums = np.fromiter(map(xxh3_64_intdigest, pages), np.uint64).astype(np.uint32)
+    sums = np.fromiter(map(xxh3(), pages), np.uint64).astype(np.uint32)
     sums[sums == 0] = 1
     return sums
+
+
+@cache
+def xxh3() -> Callable[[Any], int]:
+    """Return the function that computes the checksum of bytes."""
+    from xxhash import xxh3_64_intdigest  # not for `import oocdata`
+
+    return xxh3_64_intdigest

@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from functools import partial
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 import numpy as np
 
-from oocdata.box import Ints
+from oocdata.box import Ints, groups_of
 from oocdata.engines.prefetch import Cost, Fetch
 from oocdata.engines.runs import UnfinishedError, write_memory
 from oocdata.errors import SourceError
@@ -109,11 +108,8 @@ class StoredFile(SharedRequests):
         if not len(requests.starts) or not len(runs.runs):
             return runs
         pieces, ranges = runs.cut(requests.starts, requests.stops)
-        order = np.argsort(ranges, kind="stable")
-        borders = [*np.flatnonzero(np.diff(ranges[order], prepend=-2)).tolist(), len(order)]
         left = []
-        for first, stop in pairwise(borders):
-            number, positions = int(ranges[order[first]]), order[first:stop]
+        for number, positions in groups_of(ranges):
             start = int(requests.starts[number])
             try:
                 if number < 0:

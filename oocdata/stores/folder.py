@@ -2,8 +2,7 @@
 
 A file is named by a digest of its object's name, version and size, so there is neither an index
 that could be wrong nor a lock between processes. Objects that are read in parts are files of
-`oocdata.stores.entry`, which need a file system that allows holes; whole objects, of
-`oocdata.stores.blob`.
+`oocdata.stores.entry`, which need a file system that allows holes; whole objects are a `Blob`.
 
 A process measures the folder after it wrote a sixteenth of the limit, and deletes the files used
 longest ago, but none of the last minutes. If that makes no room, fetched bytes are not written: a
@@ -15,20 +14,23 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 import threading
 import time
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
 from glob import iglob
 from hashlib import blake2b
 from math import inf
 from weakref import WeakValueDictionary
 
-from oocdata.errors import ArgumentError, CacheFolderWarning
+from oocdata.engines.atomic import atomic_file
+from oocdata.engines.files import read_bytes
+from oocdata.errors import ArgumentError, CacheFolderWarning, SourceError
 from oocdata.index import as_path
-from oocdata.stores.blob import SECONDS_A_USE
-from oocdata.stores.entry import Entry
+from oocdata.stores.entry import SECONDS_A_USE, Entry, xxh3
 from oocdata.threads import fork_safe
 
 OBJECTS = "oocdata-objects"
@@ -43,6 +45,12 @@ _STEP = 16
 """A process measures the folder after it wrote the limit divided by this number."""
 
 _BLOCK = 4096
+
+_TAIL = struct.Struct("<IQ")
+"""The end of a file: the length of the text before it, and the checksum of all before that."""
+
+_CHECKSUM_BYTES = 8
+
 
 _IN_USE = 120.0
 """Seconds after its last use in which a file is not deleted; use is noted once a minute."""
@@ -84,13 +92,10 @@ class CacheFolder:
         self._left = 0  # bytes that may be written until the folder is measured
         self._full_until = 0.0
 
-    @classmethod
-    def at(cls, path: str | os.PathLike[str]) -> CacheFolder:
+    @staticmethod
+    def at(path: str | os.PathLike[str]) -> CacheFolder:
         """Return the folder at a path, the same object for all calls in this process."""
-        place = _absolute(path)
-        if place not in _by_path:
-            _by_path[place] = cls(place)
-        return _by_path[place]
+        return _folder_at(_absolute(path))
 
     @property
     def limit(self) -> int:
@@ -117,10 +122,14 @@ class CacheFolder:
             found = self._entries[name] = Entry(self, name, nbytes)
         return found
 
+    def blob(self, name: str, part: str) -> Blob:
+        """Return a file of small data about an object, which `name` identifies."""
+        return Blob(self, self.file(name, part))
+
     def file(self, name: str, part: str) -> str:
-        """Return the path of a file of an object, which `name` identifies."""
+        """Return the path of a file of an object."""
         stem = blake2b(name.encode(), digest_size=16).hexdigest()
-        return os.path.join(self._objects, stem[:2], f"{stem}.{part}")
+        return f"{self._objects}/{stem[:2]}/{stem}.{part}"
 
     @property
     def nbytes(self) -> int:
@@ -203,10 +212,52 @@ class CacheFolder:
         )
 
 
+class Blob:
+    """A file of bytes, followed by a text: a table of chunks, or an object that is read whole."""
+
+    def __init__(self, folder: CacheFolder, path: str) -> None:
+        self._folder, self.path = folder, path
+        #: Text about the bytes; read and written with them.
+        self.about = ""
+
+    def read(self) -> memoryview | None:
+        """Return the bytes, or None if they are missing or damaged."""
+        try:
+            content, status, _ = read_bytes(self.path)
+            data = memoryview(content)
+            stop = len(data) - _TAIL.size
+            length, checksum = _TAIL.unpack(data[max(0, stop) :])
+        except (SourceError, struct.error):
+            return None
+        if xxh3()(data[:-_CHECKSUM_BYTES]) != checksum:
+            return None
+        if abs(time.time() - status.st_mtime) > SECONDS_A_USE:
+            with suppress(OSError):
+                os.utime(self.path)  # files used longest ago are deleted first
+        self.about = str(data[stop - length : stop], "utf-8")
+        return data[: stop - length]
+
+    def write(self, data: bytes) -> bool:
+        """Write bytes, as `Entry.write` does; return whether they were written."""
+        about = self.about.encode()
+        content = data + about + struct.pack("<I", len(about))
+        try:
+            if self._folder.make_room(len(content)):
+                with suppress(FileExistsError):
+                    os.mkdir(os.path.dirname(self.path))
+                with atomic_file(self.path, sync=False) as file:
+                    file.write(content)
+                    file.write(struct.pack("<Q", xxh3()(content)))
+                return True
+        except OSError as error:
+            self._folder.stop(error)
+        return False
+
+
 def _absolute(path: str | os.PathLike[str]) -> str:
     return os.path.abspath(as_path("cache", path))
 
 
-_by_path: dict[str, CacheFolder] = {}
+_folder_at = cache(CacheFolder)
 _room = fork_safe(threading.Lock())
 """Held while room is made in a folder."""

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import concurrent.futures.thread  # noqa: F401  # its exit hook must be registered before ours
 import os
 import random
 import threading
 import time
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -27,12 +26,11 @@ from weakref import WeakSet
 from oocdata.errors import MissingFileError, SourceError
 from oocdata.stores.address import client, obstore
 from oocdata.stores.answers import (
-    CHANGED,
     Answer,
     IncompleteAnswerError,
     has_status,
-    is_broken_off,
-    is_given_up,
+    is_wrong,
+    may_pass,
     to_source_error,
 )
 from oocdata.stores.budget import AnswerBudget, Request
@@ -85,6 +83,8 @@ class Link(AnswerBudget):
         self._process = os.getpid()
         self._ending_until = 0.0
         self._loop = asyncio.new_event_loop()
+        # For the cache folder and file systems of fsspec, which need two threads a request.
+        self._loop.set_default_executor(ThreadPoolExecutor(2 * REQUESTS, "oocdata-link"))
         self.interrupts = Interrupts(self._loop, self._interrupt)
         self._may_begin, self._line = asyncio.Semaphore(REQUESTS), asyncio.Lock()
         self._in_flight = 0
@@ -94,7 +94,8 @@ class Link(AnswerBudget):
         self._client_calls: WeakSet[Any] = WeakSet()
         # A daemon, so that it does not keep the process from exiting.
         threading.Thread(target=self._loop.run_forever, name="oocdata-link", daemon=True).start()
-        # Runs before the interpreter joins threads, which may wait for answers.
+        # Runs before the interpreter joins threads, which may wait for answers: its hook was
+        # registered when the executor was imported.
         getattr(threading, "_register_atexit", atexit.register)(self.end)
 
     def end(self) -> None:
@@ -228,8 +229,6 @@ class Link(AnswerBudget):
                 expected = len(range(answer.nbytes)[start:stop])
                 if len(answer.data) != expected:
                     raise IncompleteAnswerError(f"{len(answer.data)} bytes came of {expected}")
-                if tag and answer.tag and answer.tag != tag:
-                    raise SourceError(CHANGED, path=address.url)
                 return answer
             except SourceError:
                 raise
@@ -238,17 +237,16 @@ class Link(AnswerBudget):
                     return None
                 if has_status(error):
                     self._reached.add(address.root)
-                # An address at which no server ever answered may have been mistyped.
-                lasts = is_given_up(error) and address.root in self._reached
                 is_over = not left or time.monotonic() > began + _OUTAGE
-                if is_over or not (lasts or is_broken_off(error)):
+                if is_over or not may_pass(error, was_reached=address.root in self._reached):
                     final = to_source_error(error, address.url, tag)
                     if not isinstance(final, MissingFileError):
                         client.cache_clear()  # the next one takes the credentials of that time
                     elif missing_ok:
                         return None
                     raise final from None
-            pause = _PAUSE * 2 ** (_TRIES - 1 - left)
+                # A wrong answer is no sign that the server has too much to do.
+                pause = 0 if is_wrong(error) else _PAUSE * 2 ** (_TRIES - 1 - left)
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # no cryptography
         raise AssertionError
 

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import CancelledError
-from contextlib import suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from oocdata.box import Ints
 from oocdata.engines.prefetch import Cost, Fetch
 from oocdata.errors import MissingFileError
 from oocdata.stores.address import Address
 from oocdata.stores.answers import Answer
-from oocdata.stores.blob import Blob
 from oocdata.stores.budget import Request
-from oocdata.stores.folder import CacheFolder
+from oocdata.stores.folder import Blob, CacheFolder
 from oocdata.stores.link import link
 from oocdata.stores.pieces import Pieces
-from oocdata.stores.requests import Ranges, SharedRequests, runs_of
+from oocdata.stores.requests import RangeRequests, Ranges, SharedRequests, runs_of
 from oocdata.stores.versions import version_number
 
 
@@ -57,40 +56,49 @@ class StoredObjects(SharedRequests):
         A cached object that must be revalidated costs a request and no bytes.
         """
         numbers = self._to_fetch(runs_of(wanted), self.folder)[0].tolist()
-        missing = [
-            one for one in numbers if not (self.folder and os.path.exists(self._blob(one).path))
-        ]
-        return Cost(len(numbers), len(missing) * int(self.unit), not numbers)
+        missing = len(numbers) - sum(map(self._is_cached, numbers))
+        return Cost(len(numbers), missing * int(self.unit), not numbers)
 
-    def take(self, numbers: Sequence[int]) -> list[Any]:
-        """Return the bytes of objects, requested before or not; None for an absent one."""
-        found: dict[int, Any] = {}
-        for number in dict.fromkeys(numbers):
-            for requests in self.listed():
-                if request := requests.each.get(number):
-                    with suppress(CancelledError):
-                        found[number] = _take(request)
-                        break
-            # Cached objects are read in this thread: through the link, each would take 0.3 ms more.
-            if number not in found and self.folder and (version := self._known(number)):
-                cached = self._cached(number)
-                if version_number(cached) == version and cached is not None:
-                    found[number] = cached.data
-        if left := [number for number in numbers if number not in found]:
-            runs = runs_of(self.fetches(left))
-            ranges = _ranges(runs.offsets)
-            with self._requested(runs, ranges, self.folder, at_once=True) as requests:
-                found.update((number, _take(one)) for number, one in requests.each.items())
-        return [found[number] for number in numbers]
+    def take(self, numbers: Sequence[int]) -> Generator[Any, None, None]:
+        """Yield the bytes of objects, requested before or not; None for an absent one.
+
+        Each is awaited when it is its turn, so that those before it are decoded meanwhile: behind
+        100 ms, an epoch of chunks of 260 KB by `to_tf` takes 1 / 1.09 of the time.
+        """
+        left = [one for one in numbers if not (self.folder and self._known(one))]
+        left = [one for one in left if all(one not in some.each for some in self.listed())]
+        with ExitStack() as stack:
+            own = stack.enter_context(self._requested_now(left, self.folder)).each if left else {}
+            for number in numbers:
+                yield self._object(number, own)
+
+    def _requested_now(
+        self, numbers: Sequence[int], cached: CacheFolder | None
+    ) -> AbstractContextManager[RangeRequests]:
+        """Request objects that are not in a folder."""
+        runs = runs_of(self.fetches(numbers))
+        return self._requested(runs, self._to_fetch(runs, cached), self.folder, at_once=True)
+
+    def _object(self, number: int, own: dict[int, Request[Any]]) -> Any:
+        for each in chain([own], (some.each for some in self.listed())):
+            if request := each.get(number):
+                with suppress(CancelledError):
+                    return _take(request)
+        # Cached objects are read in this thread: through the link, each would take 0.3 ms more.
+        if self.folder and (version := self._known(number)):
+            cached = self._cached(number)
+            if version_number(cached) == version and cached is not None:
+                return cached.data
+        with self._requested_now([number], None) as again:  # the file was deleted, or is damaged
+            return _take(again.each[number])
 
     def _to_fetch(self, runs: Pieces, folder: CacheFolder | None) -> Ranges:
         """Return the objects that are not in the cache folder, or not validated yet."""
-        ranges = _ranges(runs.offsets)
-        if folder is None:
-            return ranges
-        each = ranges[0].tolist()
-        is_ready = (self._known(one) and os.path.exists(self._blob(one).path) for one in each)
-        return _ranges(ranges[0][~np.fromiter(is_ready, np.bool_)])
+        numbers = np.unique(runs.offsets)
+        if folder is not None:
+            is_ready = (self._known(one) and self._is_cached(one) for one in numbers.tolist())
+            numbers = numbers[~np.fromiter(is_ready, np.bool_)]
+        return numbers, numbers + 1
 
     async def _fetch(self, start: int, stop: int, folder: CacheFolder | None) -> Answer | None:
         """Return an object of the store; from the folder if its version is the current one."""
@@ -104,25 +112,24 @@ class StoredObjects(SharedRequests):
             self.unit += (len(answer.data) - self.unit) / 8
             if answer is not cached and folder is not None and answer.tag:
                 blob = self._blob(start)
-                blob.about = [answer.tag, answer.modified]
+                blob.about = f"{answer.modified} {answer.tag}"
                 await asyncio.to_thread(blob.write, bytes(answer.data))
         return answer
+
+    def _is_cached(self, number: int) -> bool:
+        return self.folder is not None and os.path.exists(self._blob(number).path)
 
     def _blob(self, number: int) -> Blob:
         assert self.folder is not None
         # The name has no version: the blob's metadata has it.
-        return Blob(self.folder, self.folder.file(self._address(number).url, "object"))
+        return self.folder.blob(self._address(number).url, "object")
 
     def _cached(self, number: int) -> Answer | None:
         """Return an object from the cache folder; None if it is not there."""
         blob = self._blob(number)
         data = blob.read()
-        return None if data is None else Answer(data, len(data), *blob.about)
-
-
-def _ranges(numbers: Ints) -> Ranges:
-    unique = np.unique(numbers)
-    return unique, unique + 1
+        modified, _, tag = blob.about.partition(" ")
+        return None if data is None else Answer(data, len(data), tag, int(modified))
 
 
 def _take(request: Request[Answer | None]) -> Any:

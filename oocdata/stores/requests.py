@@ -103,21 +103,16 @@ class SharedRequests(ABC):
         pieces, ranges = runs.cut(starts, stops)
         is_needed = ranges >= 0  # the other pieces are in the folder
         pieces, ranges = pieces.take(is_needed), ranges[is_needed]
-        used = np.bincount(ranges, pieces.counts, len(starts)).astype(np.int64)
-        first_run = np.full(len(starts), np.iinfo(np.int64).max)
-        np.minimum.at(first_run, ranges, pieces.runs)
-        columns = starts.tolist(), stops.tolist(), used.tolist()
-        each = {
-            start: Request(
-                partial(self._fetch, start, stop, folder), int((stop - start) * self.unit), left
-            )
-            for start, stop, left in zip(*columns, strict=True)
-        }
-        in_order = starts[np.argsort(first_run, kind="stable")].tolist()
+        used = np.bincount(ranges, pieces.counts, len(starts)).astype(np.int64).tolist()
+        each, nbytes = dict[int, Request[Any]](), ((stops - starts) * self.unit).tolist()
+        for number in dict.fromkeys(ranges[np.lexsort((ranges, pieces.runs))].tolist()):
+            start, stop = int(starts[number]), int(stops[number])
+            fetch = partial(self._fetch, start, stop, folder)
+            each[start] = Request(fetch, int(nbytes[number]), used[number])
         found = RangeRequests(starts, stops, each, current_plan())
-        with link().requested([each[start] for start in in_order], at_once=at_once):
+        with link().requested([*each.values()], at_once=at_once):
             try:
-                if not at_once:
+                if each and not at_once:
                     self.requests.append(found)
                 yield found
             finally:

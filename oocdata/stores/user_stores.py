@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from functools import cache, partial
 from typing import Any
 from urllib.parse import quote
 
@@ -18,9 +16,6 @@ from oocdata.errors import ArgumentError
 from oocdata.stores.answers import Answer
 
 _SCHEME = "store-"
-
-_THREADS = 128
-"""Most threads that call file systems of fsspec: two for each request that may be in flight."""
 
 _stores: dict[int, tuple[Any, Any]] = {}
 """Each store as the user gave it, and the client that reads ranges of it, by the store's `id`."""
@@ -43,9 +38,11 @@ def check_sendable(url: str) -> None:
 
 def user_store_url(store: Any, path: Any) -> str:
     """Return the URL of a path in a store that the user opened."""
-    if not isinstance(path, str | os.PathLike) or "://" in os.fspath(path):
+    is_path = isinstance(path, str | os.PathLike)
+    if not is_path or "://" in os.fspath(path):
+        got = "a URL, which may hold a credential" if is_path else repr(path)
         raise ArgumentError(
-            f"`target` must be the name of an object in the store; got {path!r}. Without `store`, "
+            f"`target` must be the name of an object in the store; got {got}. Without `store`, "
             "give a URL."
         )
     _, client = _stores.setdefault(id(store), (store, _client_of(store)))
@@ -74,12 +71,6 @@ def _client_of(store: Any) -> Any:
     )
 
 
-@cache
-def _threads() -> ThreadPoolExecutor:
-    """Return the threads for all file systems; those of the event loop are few."""
-    return ThreadPoolExecutor(_THREADS, "oocdata-link-fsspec")
-
-
 class FsspecClient:
     """A file system of fsspec, read by ranges in threads.
 
@@ -99,10 +90,10 @@ class FsspecClient:
 
     async def ask(self, name: str, start: int, stop: int | None) -> Answer:
         """Return a range of an object, or all of it; see `oocdata.stores.link.Link.get`."""
-        call = partial(asyncio.get_running_loop().run_in_executor, _threads())
+        rooted = self._rooted(name)
         info, data = await asyncio.gather(
-            call(self._files.info, self._rooted(name)),
-            call(self._files.cat_file, self._rooted(name), start or None, stop),
+            asyncio.to_thread(self._files.info, rooted),
+            asyncio.to_thread(self._files.cat_file, rooted, start or None, stop),
         )
         time = next((info[key] for key in _TIMES if info.get(key) is not None), 0)
         if isinstance(time, str):

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from functools import partial
 from glob import escape, glob
 from hashlib import blake2b
 from typing import Any
@@ -149,37 +148,6 @@ def _batches(dataset: Dataset, start: int, workers: int) -> Iterator[tuple[int, 
         start += len(next(leaves(batch)))
 
 
-class _Arrays:
-    """The `Storage` of several ``.npy`` files in a folder; rows of all are written together."""
-
-    def __init__(self, targets: Sequence[Target], folder: str, *, done: int = 0) -> None:
-        os.makedirs(folder, exist_ok=True)
-        self._each: list[NpyStorage] = []
-        try:
-            for number, target in enumerate(targets):
-                path = os.path.join(folder, _FILE.format(number))
-                self._each.append(NpyStorage(target, path, done=done))
-        except BaseException:
-            self.abandon()
-            raise
-
-    def write(self, first: int, *values: NDArray[Any]) -> None:
-        for storage, part in zip(self._each, values, strict=True):
-            storage.write(first, part)
-
-    def save(self) -> None:
-        for storage in self._each:
-            storage.save()
-
-    def close(self, rows: int) -> None:
-        for storage in self._each:
-            storage.close(rows)
-
-    def abandon(self) -> None:
-        for storage in self._each:
-            storage.abandon()
-
-
 def _fill(dataset: Dataset, path: str, specs: list[ArraySpec], workers: int) -> None:
     """Write a cache, after the elements that an earlier process has saved."""
     count, placement = len(dataset), _placement(path)
@@ -187,10 +155,17 @@ def _fill(dataset: Dataset, path: str, specs: list[ArraySpec], workers: int) -> 
         Target(format="npy", key=None, shape=(count, *_shape(leaf)), dtype=leaf.dtype)
         for leaf in specs
     ]
-    about, arrays = {"cache": os.path.basename(path)}, partial(_Arrays, targets, placement.result)
+
+    def open_storages(done: int) -> Iterator[NpyStorage]:
+        os.makedirs(placement.result, exist_ok=True)
+        for number, target in enumerate(targets):
+            array_path = os.path.join(placement.result, _FILE.format(number))
+            yield NpyStorage(target, array_path, done=done)
+
     with write_errors(path):
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        output = Output(arrays, placement, about, waits=True)
+        about = {"cache": os.path.basename(path)}
+        output = Output(open_storages, placement, about, waits=True)
     with closing(output):
         if os.path.exists(path):  # the process that held the lock before has placed it
             return

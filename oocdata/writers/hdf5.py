@@ -21,9 +21,8 @@ from oocdata.errors import SourceError
 from oocdata.formats.codecs import codecs
 from oocdata.formats.hdf5.file import hdf5_library
 from oocdata.threads import Threads, cores, in_order
-from oocdata.writers.codec import NONE, Codec
 from oocdata.writers.storage import Place, pad_chunk, units_of
-from oocdata.writers.target import Target
+from oocdata.writers.target import NONE, Codec, Target
 
 _MOST_UNSAVED = 1 << 14
 """Most chunks between two saves; until then each takes about 350 bytes of metadata in memory."""

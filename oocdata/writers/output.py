@@ -1,10 +1,10 @@
-"""Write an array from its lock to its final path, and resume one that was stopped."""
+"""Write arrays from their lock to their final path, and resume those that were stopped."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -22,49 +22,52 @@ SAVE_BYTES = 256 << 20
 
 
 class Output:
-    """An array under construction, which nobody else may write meanwhile.
+    """An array under construction, or several of equally many rows; nobody else may write them.
 
-    `open_storage` creates its `Storage`, or with ``done=`` resumes it. With `about`, texts that
-    identify what is written, a journal says how many rows are safe on the disk, and a later output
-    with an equal `about` continues after these `done` rows. Without texts nothing is continued. If
-    another process writes the array, this one `waits`, or raises `SourceError`.
+    `open_storages` creates the `Storage` of each, or resumes those of which it is given the number
+    of rows that are done. With `about`, texts that identify what is written, a journal says how
+    many rows are safe on the disk, and a later output with an equal `about` continues after these
+    `done` rows. Without texts nothing is continued. If another process writes the same, this one
+    `waits`, or raises `SourceError`.
     """
 
     def __init__(
         self,
-        open_storage: Callable[..., Storage],
+        open_storages: Callable[[int], Iterable[Storage]],
         placement: Placement | Upload,
         about: Mapping[str, str],
         *,
         waits: bool = False,
     ) -> None:
-        self._open, self._placement, self._about = open_storage, placement, dict(about)
+        self._open_storages, self._placement, self._about = open_storages, placement, dict(about)
         self._journal = os.path.join(placement.folder, "journal")
         self._unsaved, self._is_complete = 0, False
         self.done = 0
-        self._storage: Storage | None = None
+        self._storages: list[Storage] = []
         self._lock = Lock(placement, waits=waits)
         try:
-            self._storage = self._resumed() or self._begun()
+            if not self._resumed():
+                self._abandon()
+                placement.begin()
+                self._open(0)
         except BaseException:
             self.close()
             raise
 
-    @property
-    def storage(self) -> Storage:
-        """The array in its format."""
-        assert self._storage is not None
-        return self._storage
+    def _open(self, done: int) -> None:
+        self.done = done
+        for storage in self._open_storages(done):
+            self._storages.append(storage)
 
-    def _begun(self) -> Storage:
-        self.done = 0
-        self._placement.begin()
-        return self._open()
+    def _abandon(self) -> None:
+        for storage in self._storages:
+            storage.abandon()
+        self._storages.clear()
 
-    def _resumed(self) -> Storage | None:
-        """Return the array of an earlier process, or None if it can't be continued."""
+    def _resumed(self) -> bool:
+        """Continue what an earlier process wrote; return whether that is possible."""
         if not self._about:
-            return None
+            return False
         # A missing or damaged journal, or a damaged array: the array is written from its beginning.
         with suppress(SourceError, OSError, ValueError, KeyError, TypeError):
             with open(self._journal, encoding="utf-8") as file:
@@ -74,13 +77,14 @@ class Output:
             # With another inode, the result was exchanged with the old array, which is here now.
             is_here = placing in (0, self._placement.inode)
             if journal["about"] == self._about and done and is_here:
-                self.done = done
-                return self._open(done=done)
-        return None
+                self._open(done)
+                return True
+        return False
 
     def write(self, first: int, *arrays: NDArray[Any]) -> None:
-        """Write rows from row `first` on, after all earlier rows; see `Storage.write`."""
-        self.storage.write(first, *arrays)
+        """Write rows of each array from row `first` on, after all earlier rows."""
+        for storage, rows in zip(self._storages, arrays, strict=True):
+            storage.write(first, rows)
         self._unsaved += sum(rows.nbytes for rows in arrays)
         if self._unsaved >= SAVE_BYTES:
             self.save(first + len(arrays[0]))
@@ -88,7 +92,8 @@ class Output:
     def save(self, done: int) -> None:
         """Flush the rows written so far to the disk, and note in the journal how many they are."""
         if self._about:
-            self.storage.save()
+            for storage in self._storages:
+                storage.save()
             self.note(done)
         self._unsaved = 0
 
@@ -100,15 +105,16 @@ class Output:
         self.done = done
 
     def finish(self, rows: int, verify: Callable[[], None] = lambda: None) -> int:
-        """Complete the array with so many rows, verify it, and move it into place.
+        """Complete the arrays with so many rows, verify them, and move them into place.
 
-        Return the bytes that it takes where it is stored.
+        Return the bytes that they take where they are stored.
         """
         placement = self._placement
         if self._unsaved:
             self.save(rows)
         self._lock.check()
-        self.storage.close(rows)
+        for storage in self._storages:
+            storage.close(rows)
         if placement.on_disk:
             verify()
             self._lock.check()
@@ -120,7 +126,7 @@ class Output:
             except BaseException:
                 placement.withdraw()
                 raise
-        self.storage.abandon()
+        self._abandon()
         stored = placement.stored_bytes()
         if placement.on_disk:
             self._place(placement)
@@ -149,8 +155,7 @@ class Output:
 
     def close(self) -> None:
         """End writing, and delete what is written unless it is kept."""
-        if self._storage is not None:
-            self._storage.abandon()
+        self._abandon()
         if self._lock.held() and not self.is_kept:  # another process may have the folder by now
             self._placement.remove()
         self._lock.close()

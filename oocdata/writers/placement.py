@@ -10,17 +10,14 @@ import os
 import stat
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import accumulate
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from oocdata.engines.atomic import sync_file
 from oocdata.errors import ArgumentError, MissingFileError, SourceError
-from oocdata.formats.hdf5.file import hdf5_library, open_file
 from oocdata.formats.opening import format_of, tree_of
-from oocdata.writers.codec import Format
 from oocdata.writers.disk import PARTIAL, empty_folder, move, remove_folder, sync_folders
 from oocdata.writers.storage import Storage, open_storage
-from oocdata.writers.target import Target
+from oocdata.writers.target import Format, Target
 
 _SUFFIX: dict[Format, str] = {"hdf5": "h5"}
 
@@ -151,29 +148,28 @@ def _is_hdf5(path: str) -> bool:
     return False
 
 
+def _holds_only(path: str, key: str) -> bool:
+    """Return whether there is one array, in groups without attributes that hold nothing else."""
+    parts = key.strip("/").split("/") if key else []
+    with tree_of(path) as tree:
+        for count, part in enumerate(parts):
+            group = "/".join(parts[:count])
+            if tree.below(group) != [part] or tree.attributes(group):
+                return False
+        return tree.array("/".join(parts)) is not None
+
+
 def _is_only_array(path: str, key: str) -> bool:
-    """Return whether a folder is a Zarr array, or only groups without attributes around one."""
+    """Return whether a folder is this Zarr array, or groups around it; see `_holds_only`."""
     with suppress(SourceError, ValueError):
-        parts, tree = key.split("/") if key else [], tree_of(path)
-        groups = ("/".join(parts[:count]) for count in range(len(parts)))
-        return tree.names() == [key] and not any(map(tree.attributes, groups))
+        return _holds_only(path, key)
     return False
 
 
 def _holds_other_data(path: str, key: str) -> bool:
     """Return whether an HDF5 file holds anything besides one dataset and the groups around it."""
-    links: dict[str, Any] = {}
     try:
-        with open_file(path) as file:
-            file.visititems_links(links.__setitem__)
-            *groups, _ = names = list(accumulate(key.strip("/").split("/"), "{}/{}".format))
-            hard = all(isinstance(link, hdf5_library().HardLink) for link in links.values())
-            return (
-                set(links) != set(names)
-                or not hard
-                or any(len(file[group].attrs) for group in ("/", *groups))
-                or isinstance(file[key], hdf5_library().Group)
-            )
+        return not _holds_only(path, key)
     except (SourceError, OSError, RuntimeError) as error:
         raise SourceError(
             "the existing file must be readable, because it may hold other arrays; it is damaged, "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from io import BytesIO, FileIO
 from itertools import product
 from typing import Any, Protocol, TypeAlias
@@ -23,12 +23,11 @@ Place: TypeAlias = tuple[int, ...]
 class Storage(Protocol):
     """An array under construction. Rows come in any order, and may be written twice."""
 
-    @property
-    def write(self) -> Callable[..., None]:
-        """Write rows from row `first` on: ``write(first, rows)``.
+    def write(self, first: int, values: NDArray[Any]) -> None:
+        """Write rows from row `first` on.
 
         They are whole units of the target but for the last rows, have the target's dtype, and are
-        not used after the call returns. A storage of several arrays takes rows of each.
+        not used after the call returns.
         """
 
     def save(self) -> None:

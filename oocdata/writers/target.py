@@ -1,4 +1,4 @@
-"""Describe an array to be written, and choose chunks from which rows can be read fast."""
+"""Describe an array to be written: format, codec, and chunks from which rows can be read fast."""
 
 from __future__ import annotations
 
@@ -6,13 +6,64 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from oocdata.errors import ArgumentError
 from oocdata.index import as_count
-from oocdata.writers.codec import NONE, Codec, Format
+
+Format: TypeAlias = Literal["npy", "hdf5", "zarr"]
+
+NAMES: dict[Format, str] = {"npy": ".npy", "hdf5": "HDF5", "zarr": "Zarr"}
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """How a chunk is compressed."""
+
+    name: str
+    level: int = 0  #: 0 for codecs without levels
+    #: Whether bytes are grouped before: the first bytes of all elements, then the second, ….
+    shuffled: bool = False
+
+    def __str__(self) -> str:
+        if self.name == "none":
+            return "none"
+        level = f" {self.level}" if self.level else ""
+        return f"{'shuffle, ' * self.shuffled}{self.name}{level}"
+
+
+NONE = Codec("none")
+
+_CODECS: dict[Format, tuple[Codec, ...]] = {
+    "npy": (NONE,),
+    # Any HDF5, that of h5py and of netCDF too, has gzip without plugins. Measured on frames of
+    # float32, int16 and uint8: level 1 is read as fast as level 4 (0.9 to 1.1 of its speed), is
+    # written up to 1.7 times as fast and takes at most 4 % more.
+    "hdf5": (Codec("gzip", 1, True), NONE),
+    # Every Zarr v3 library has Blosc, which shuffles bytes; Zarr has no separate shuffle filter.
+    # On the same frames Blosc is read as fast as zstd (1.0 to 1.2 of its speed), and is up to 13 %
+    # smaller for floats. blosc-lz4 is read 1.1 to 1.8 times as fast, and takes 6 to 66 % more.
+    "zarr": (
+        Codec("blosc-zstd", 3, True), Codec("blosc-lz4", 5, True), Codec("zstd", 3),
+        Codec("gzip", 1), NONE,
+    ),
+}  # fmt: skip
+"""The codecs of each format, its default first."""
+
+
+def as_codec(name: str | None, target: Format) -> Codec:
+    """Return a format's codec of this name, or its default; raise if the format has none such."""
+    known = {codec.name: codec for codec in _CODECS[target]}
+    if name is None:
+        return _CODECS[target][0]
+    if name not in known:
+        raise ArgumentError(
+            f"`codec` must be one of {NAMES[target]}'s: {', '.join(known)}; got {name!r}."
+        )
+    return known[name]
+
 
 _SUFFIXES: dict[str, Format] = {".npy": "npy", ".h5": "hdf5", ".hdf5": "hdf5", ".zarr": "zarr"}
 
@@ -65,7 +116,7 @@ class Target:
     shards: tuple[int, ...] | None = None  #: shape of a Zarr shard, in whole chunks
     codec: Codec = NONE
     fill_value: Any = None  #: of elements that were never written; None means 0
-    attributes: tuple[tuple[str, Any], ...] = ()  #: encoded, see `codec.encode_attribute`
+    attributes: tuple[tuple[str, Any], ...] = ()  #: as the format holds them
     dimension_names: tuple[str | None, ...] | None = None  #: one for each axis
     lost: tuple[str, ...] = ()  #: names of metadata that are not written
     growing: bool = False  #: whether the number of rows is unknown until the array is closed

@@ -23,9 +23,8 @@ from oocdata.stores.address import Address, client, obstore
 from oocdata.stores.answers import Answer, to_source_error
 from oocdata.stores.versions import fetch_small
 from oocdata.threads import Threads
-from oocdata.writers.codec import Format
 from oocdata.writers.disk import PARTIAL, empty_folder, remove_folder
-from oocdata.writers.target import Target
+from oocdata.writers.target import Format, Target
 from oocdata.writers.zarr import ZarrStorage
 
 _METADATA = ("zarr.json", ".zarray", ".zgroup")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from functools import partial
 from math import prod
 from typing import Any
 
@@ -17,10 +16,9 @@ from oocdata.errors import ArgumentError, UnsupportedDtypeError
 from oocdata.formats.opening import local_path
 from oocdata.formats.paths import is_url
 from oocdata.index import as_count, as_flag, as_path
-from oocdata.writers.codec import as_codec
 from oocdata.writers.output import Output
 from oocdata.writers.placement import Placement
-from oocdata.writers.target import Target, format_by_suffix, target_key, with_chunks
+from oocdata.writers.target import Target, as_codec, format_by_suffix, target_key, with_chunks
 
 _BLOCK_BYTES = 16 << 20
 """Bytes of rows that are collected before they are encoded, by several threads."""
@@ -40,7 +38,7 @@ class Writer:
         self._open = True
         self._process = os.getpid()
         placement = Placement.of(path, target.key, target.format, overwrite)
-        self._output = Output(partial(placement.storage, target), placement, {})
+        self._output = Output(lambda _: [placement.storage(target)], placement, {})
         # Whole rows are written, even if a unit is only a part of a row.
         unit_rows = target.unit[0]
         units = max(1, _BLOCK_BYTES // max(1, unit_rows * target.row_bytes))

@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from oocdata.engines.atomic import sync_file, write_errors
 from oocdata.threads import Threads, in_threads
-from oocdata.writers.codec import Codec
 from oocdata.writers.disk import sync_folders
 from oocdata.writers.storage import Place, units_of
-from oocdata.writers.target import Target
+from oocdata.writers.target import Codec, Target
 
 
 class ZarrStorage:

@@ -78,7 +78,8 @@ def test_all_datasets_and_one(folder: Path) -> None:
     assert run("sim.h5::/flow/v").exit_code == 0
     Path("none.bin").write_bytes(b"")
     assert "give --dtype and --shape" in " ".join(run("sim.h5", "none.bin").stdout.split())
-    assert run("sim.h5::/note").exit_code == 1
+    assert run("sim.h5::/note").exit_code == 2  # it has no rows without --axis none
+    assert run("sim.h5::/note", "--axis", "none").exit_code == 0
 
 
 def test_json(folder: Path) -> None:

@@ -210,6 +210,26 @@ def test_a_grid_of_patches_equals_numpy():
     assert_array_equal(view.patches(4, axes=[0])[0], rows[0][:4])
 
 
+def test_zipped_patches_of_unlike_rows():
+    """Random patches would be of unrelated places; so would equally many ones in two grids."""
+    shapes = [(5, 8, 8), (5, 4, 16), (5, 16, 16)]
+    image, narrow, large = (ooc.open(np.zeros(shape)) for shape in shapes)
+    for other, size in ((narrow, 4), (large, 4), (large, 8)):
+        with pytest.raises(ArgumentError, match="same places"):
+            ooc.zip(image.patches((4, 4), per_row=2), other.patches((size, size), per_row=2))
+    with pytest.raises(ArgumentError, match="same places"):
+        ooc.zip(image.patches((4, 4)), narrow.patches((4, 4)))
+    twice = np.arange(16).repeat(2)
+    both = ooc.zip(  # the same parts of an image and of a larger one
+        ooc.open(np.arange(16)[None] * np.ones((5, 16, 1), int)).patches((4, 4)),
+        ooc.open(twice[None] * np.ones((5, 32, 1), int)).patches((8, 8)),
+    )
+    for small, double in (both[at] for at in range(len(both))):
+        assert_array_equal(double[::2, ::2], small)
+    colours = ooc.open(np.zeros((5, 8, 8, 3))).patches((4, 4), per_row=2, axes=(0, 1))
+    assert len(ooc.zip(image.patches((2, 2), per_row=2), colours)) == 10
+
+
 @given(st.data())
 def test_random_patches_are_a_function_of_seed_epoch_and_position(data: st.DataObject):
     per_row = data.draw(st.integers(1, 5))

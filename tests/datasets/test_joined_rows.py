@@ -327,14 +327,14 @@ def test_batches_take_no_more_than_is_counted(
     views, _ = members()
     scratch = []
     for module in (ragged, columns):
-        usual = module.empty
+        usual = module.empty_rows
 
         def counting(shape: Any, dtype: Any, usual: Any = usual) -> np.ndarray:
             made: np.ndarray = usual(shape, dtype)
             scratch.append(made.nbytes)
             return made
 
-        monkeypatch.setattr(module, "empty", counting)
+        monkeypatch.setattr(module, "empty_rows", counting)
     few = [ooc.mix({views[0][5:n]: 1, views[1][5:8]: 1}, length=60) for n in (7, 90)]
     for whole in (ooc.concat(views), ooc.mix([(view, 1) for view in views]), *few):
         loader = whole.batches(20, shuffle=True)
@@ -355,7 +355,7 @@ def test_rows_are_written_once_where_one_member_gives_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     views, rows = ragged_members(tmp_path)
-    monkeypatch.setattr(ragged, "empty", lambda *_: pytest.fail("values were copied"))
+    monkeypatch.setattr(ragged, "empty_rows", lambda *_: pytest.fail("values were copied"))
     same(ooc.concat([views[0], views[2]]).take([5, 3, 70]), [5, 3, 70], rows)
     borders = ooc.concat([views[0], views[2]]).take([5, 3, 90, 92])  # rows of a member are adjacent
     same(borders, [5, 3, 121, 123], rows)

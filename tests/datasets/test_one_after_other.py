@@ -382,3 +382,47 @@ def test_enumerated_positions_stay_with_their_elements(tmp_path: Path) -> None:
     assert deep[3][0] == deep[3][1][0] == 3
     with pytest.raises(EmptyError):
         view[:0].enumerate().batches(2)
+
+
+class Part:
+    """A dataset of which only the length and the blocks are known."""
+
+    def __init__(self, blocks: Any, count: int) -> None:
+        self.blocks, self.count = blocks, count
+
+    def __len__(self) -> int:
+        return self.count
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["regular", "whole", "ids", "rows"]), st.integers(1, 40)),
+        min_size=1,
+        max_size=4,
+    ),
+    st.integers(2, 9),
+)
+def test_blocks_of_different_parts_are_different(kinds: list[tuple[str, int]], length: int) -> None:
+    parts: list[Any] = []
+    for kind, count in kinds:
+        blocks: Any = {
+            "regular": Blocks(length, 1),
+            "whole": Blocks(length, length),
+            "ids": BlockTable.of_ids(np.arange(count) % length),
+            "rows": ADDRESSABLE,
+        }[kind]
+        parts.append(Part(blocks, count))
+    total = sum(map(len, parts))
+    whole = ooc.Concat(tuple(parts), range(total)).blocks
+    found, start = whole.of(np.arange(total)), 0
+    seen: set[int] = set()
+    for part in parts:
+        own, inner = found[start : start + part.count], part.blocks.of(np.arange(part.count))
+        assert not set(own.tolist()) & seen or whole == ADDRESSABLE
+        seen |= set(own.tolist())
+        if part.blocks != ADDRESSABLE:
+            pairs = set(zip(own.tolist(), inner.tolist(), strict=True))
+            assert len(np.unique(own)) == len(np.unique(inner)) == len(pairs)
+        start += part.count
+    slots = whole.positions(np.arange(total))
+    assert_array_equal(np.sort(slots), np.arange(total))

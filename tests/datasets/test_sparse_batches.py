@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from anndata_files import random_csr, write_file
 from numpy.testing import assert_array_equal
+from scipy import sparse
 
 import oocdata as ooc
 from oocdata.datasets.spec import ArraySpec
 from oocdata.describe import as_json, from_json
+from oocdata.engines import buffers
 from oocdata.engines.buffers import ALIGNMENT
 from oocdata.errors import ArgumentError
 from oocdata.frontends.batching import separate_arrays, stack_batches
@@ -25,6 +28,31 @@ DENSE = MATRIX.toarray()
 @pytest.fixture
 def path(tmp_path: Path) -> str:
     return write_file(tmp_path / "cells.h5ad", MATRIX, chunks=(64,), compression="gzip")
+
+
+def test_memory_is_recycled_although_batches_differ_in_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks were cut for smaller batches, then mapped anew for larger ones: 20 in 40 reads."""
+    rng, mapped, reserve = np.random.default_rng(0), [], buffers.reserve
+    counts = rng.integers(2000, 7000, 256)
+    columns = [np.sort(rng.choice(8000, count, replace=False)) for count in counts]
+    csr = (np.ones(counts.sum(), "f4"), np.concatenate(columns), np.append(0, counts.cumsum()))
+    matrix = sparse.csr_matrix(csr, (256, 8000))
+
+    def count(kind: Any, nbytes: int, *flags: int) -> Any:
+        mapped.append(nbytes)
+        return reserve(kind, nbytes, *flags)
+
+    path = write_file(tmp_path / "large.h5ad", matrix)
+    loader = ooc.open(path, "X").sparse().batches(64, shuffle=True)
+    batches = []
+    for step in range(60):
+        if step == 20:
+            monkeypatch.setattr(buffers, "reserve", count)
+        batches = [*batches[max(0, len(batches) - step % 4) :], loader.batch(step % 4, step // 4)]
+    assert not mapped
+    assert_array_equal(batches[-1].dense(), matrix[loader.positions(3, 14)].toarray())
 
 
 def test_a_batch_is_the_same_dense_and_sparse(path: str) -> None:

@@ -14,6 +14,7 @@ import pytest
 from counting import counted
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from layout_files import write_anndata
 from numpy.testing import assert_array_equal
 
 import oocdata as ooc
@@ -608,3 +609,22 @@ def test_ids_of_elements_instead_of_rows(argument: str) -> None:
             elements.split(0.5, 0.5, **{argument: np.arange(49)})
     with pytest.raises(ArgumentError, match=r"the 60 rows; got 9\.$"):
         ooc.open(np.arange(60)).windows(12).split(0.5, 0.5, **{argument: np.arange(9)})
+
+
+def test_rows_without_a_group_are_refused(tmp_path: Path) -> None:
+    """Test codes of categories, where -1 is missing: such rows are no group of their own."""
+    path = write_anndata(tmp_path, rows=40)  # its codes are -1, 0, 1, 2, …
+    counts, types = ooc.open(path, "X"), ooc.open(path, "obs/cell_type")
+    known = np.asarray(types) >= 0
+    for split in (
+        lambda: counts.split(0.5, 0.5, by=types),
+        lambda: counts.folds(2, by=types),
+        lambda: counts.split(0.5, 0.5, by=types, stratify=np.zeros(40, int)),
+    ):
+        with pytest.raises(ArgumentError, match=r"`by` must .* row 0 .*code -1.*\.filter"):
+            split()
+    train, val = counts.filter(known).split(0.5, 0.5, by=types.filter(known))
+    assert len(train) + len(val) == known.sum() == 30
+    # As a class, missing ones are dealt out; as plain numbers, -1 is a group like others.
+    assert [len(part) for part in counts.split(0.5, 0.5, stratify=types)] == [20, 20]
+    assert sum(map(len, counts.split(0.5, 0.5, by=np.asarray(types)))) == 40

@@ -615,7 +615,11 @@ def test_tolerance() -> None:
         ({"time": [1, 2], "step": 0}, "a number other than 0"),
         ({"time": [1, 2], "step": np.nan}, "a number other than 0"),
         ({"time": [1, 2], "step": 1, "tolerance": -1}, "not be negative"),
-        ({"time": [1, 2], "step": np.timedelta64(1, "s")}, "`step` must be a number"),
+        ({"time": [1, 2], "step": np.timedelta64(1, "s")}, "`step` must be a number.*decode=True"),
+        (
+            {"time": [1.0, 2.0], "step": datetime.timedelta(hours=1)},
+            "`step` must be a number.*decode=True",
+        ),
         ({"time": np.zeros(2, "M8[h]"), "step": 1}, "`step` must be a timedelta64"),
         ({"time": np.zeros(2, "M8[h]"), "step": np.timedelta64(90, "m")}, "whole units of"),
         ({"time": np.zeros(2, "M8[D]"), "step": np.timedelta64(1, "M")}, "whole units of"),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import warnings
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -148,14 +150,13 @@ def test_steps_beyond_the_data():
     ("episodes", "message"),
     [
         ([50, 49], "sum to the 100 rows; got 2 numbers with a sum of 99"),
-        ([100, 0], "whole numbers of at least 1"),
-        ([101, -1], "whole numbers of at least 1"),
+        ([101, -1], "whole numbers of at least 0"),
         ([2**62, 2**62, 2**62, 2**62, 100], "lengths that sum to"),
-        ([50.0, 50.0], "whole numbers of at least 1 in one dimension"),
-        ([[50, 50]], "at least 1 in one dimension"),
-        ([True] * 100, "at least 1 in one dimension"),
+        ([50.0, 50.0], "whole numbers of at least 0 in one dimension"),
+        ([[50, 50]], "at least 0 in one dimension"),
+        ([True] * 100, "at least 0 in one dimension"),
         ([2] + [1] * 49, "got 50 numbers with a sum of 51"),
-        (100, "at least 1 in one dimension"),
+        (100, "at least 0 in one dimension"),
         ("file", "one of the words 'parts', 'files'"),
         ([[1], [2, 3]], "`episodes` must be an array"),
     ],
@@ -163,6 +164,20 @@ def test_steps_beyond_the_data():
 def test_wrong_episodes(episodes: Any, message: str):
     with pytest.raises(ArgumentError, match=message):
         ROWS.windows(2, episodes=episodes)
+
+
+def test_episodes_may_be_empty(tmp_path: Path):
+    """`parts.lengths` counts 0 rows for demos without a step, and for those left out by `named`."""
+    lengths = [4, 0, 7, 3]
+    with h5py.File(tmp_path / "demos.h5", "w") as file:
+        for number, length in enumerate(lengths):
+            file[f"demo_{number}/u"] = 100 * number + np.arange(length)
+        rows = [file[f"demo_{number}/u"][:] for number in (0, 1, 3)]
+    view = ooc.open(tmp_path / "demos.h5", "demo_*/u").named(["demo_0", "demo_1", "demo_3"])
+    assert_array_equal(view.parts.lengths, [4, 0, 0, 3])
+    pairs = ooc.open(np.concatenate(rows)).windows(2, 1, episodes=view.parts.lengths)
+    seen = [np.concatenate(pair).tolist() for pair in pairs]
+    assert seen == [row[at : at + 3].tolist() for row in rows for at in range(len(row) - 2)]
 
 
 def test_episodes_are_those_of_the_view_not_of_the_file():

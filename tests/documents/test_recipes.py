@@ -6,6 +6,7 @@ compared with the batches, and variables of the blocks are checked here.
 
 from __future__ import annotations
 
+import glob
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -42,6 +43,11 @@ def write_dlio(folder: Path) -> None:
     made.write_dlio(folder / "hdf5", kind="hdf5")
 
 
+def write_fastmri(folder: Path) -> None:
+    made.write_fastmri(folder)
+    made.write_fastmri(folder, test=True)
+
+
 def write_robomimic(folder: Path) -> None:
     made.write_robomimic(folder, compress=True)
 
@@ -51,7 +57,7 @@ WRITERS: dict[str, Callable[[Path], Any]] = {
     "makani": made.write_makani, "anemoi": made.write_anemoi, "sevir": made.write_sevir,
     "moving_mnist": made.write_moving_mnist, "robomimic": write_robomimic, "aloha": write_aloha,
     "d4rl": made.write_d4rl, "anndata": made.write_anndata, "pcam": made.write_pcam,
-    "fastmri": made.write_fastmri, "ome_zarr": made.write_ome, "dlio": write_dlio,
+    "fastmri": write_fastmri, "ome_zarr": made.write_ome, "dlio": write_dlio,
 }  # fmt: skip
 
 
@@ -124,6 +130,16 @@ def check_sevir(names: dict[str, Any]) -> None:
         np.testing.assert_array_equal(seen[arrays["vil"][13:25].tobytes()], arrays["ir069"][:13])
     hail = [event for event in ids if where["vil", event]["event_type"] == "Hail"]
     assert len(names["hail"]) == len(hail) == 8
+    storms, position = names["storms"], {event: at for at, event in enumerate(ids)}
+    tables = {}
+    for path in glob.glob("data/lght/2018/*.h5"):
+        with h5py.File(path) as file:
+            tables.update({event: file[event][:] for event in file})
+    assert len(storms) == len(tables) == 22
+    vil = names["vil"]
+    found = {storms[at]["vil"].tobytes(): storms[at]["lght"] for at in range(len(storms))}
+    for event, table in tables.items():
+        np.testing.assert_array_equal(found[vil[position[event]].tobytes()], table)
 
 
 def check_robomimic(names: dict[str, Any]) -> None:
@@ -225,6 +241,7 @@ def test_each_page_is_in_the_index_and_each_layout_has_one() -> None:
     pages = {path.stem for path in RECIPES.glob("*.md")} - {"index"}
     assert pages == set(WRITERS)
     assert all(f"]({page}.md)" in index and f"\n{page}\n" in index for page in pages)
-    on_other_pages = {"flow", "tensor", "seeds", "incompressible", "ome_plate"}
+    on_other_pages = {"flow", "tensor", "seeds", "incompressible", "ome_plate", "anemoi_forecasts"}
+    on_other_pages |= {"sevir_lightning"}
     layouts = {layout.__name__ for layout in LAYOUTS} - on_other_pages
     assert {name.removesuffix("_zarr") for name in pages - {"pdebench"}} == layouts

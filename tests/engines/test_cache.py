@@ -70,7 +70,10 @@ def test_a_chunk_is_decoded_once_and_found_in_any_order():
 
 @pytest.mark.parametrize("most", [1, 3, 4096])
 def test_least_recently_used_chunks_are_evicted(most: int, monkeypatch: pytest.MonkeyPatch):
-    """The oracle is an ordered dict; the oldest chunks are listed a few at a time."""
+    """The oracle is an ordered list; the oldest chunks are listed a few at a time.
+
+    A read pins chunks; those that are not cached are loaded first.
+    """
     monkeypatch.setattr(f"{Cache.__module__}._MOST_LISTED", most)
     rng = np.random.default_rng(0)
     cache, array, decode = array_of(16 * 8)
@@ -78,7 +81,8 @@ def test_least_recently_used_chunks_are_evicted(most: int, monkeypatch: pytest.M
     for _ in range(2000):
         number = int(rng.integers(40))
         decode.count.clear()
-        array.load([number], decode).release()
+        pin = array.pin(np.array([number]), decode) if rng.random() < 0.5 else None
+        (pin or array.load([number], decode)).release()
         assert decode.count == ({} if number in order else {number: 1})
         order = [*[other for other in order if other != number][-15:], number]
     assert cache.nbytes == 16 * 8

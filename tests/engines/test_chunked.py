@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent
 from oocdata.datasets.view import View
+from oocdata.engines import decoding
 from oocdata.engines.cache import cache
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.gather import boxes as gathering
@@ -436,6 +437,31 @@ def test_a_thread_in_hdf5_waits_for_no_other(monkeypatch: pytest.MonkeyPatch):
     assert_array_equal(view.take([3, 55]), array[[3, 55]])
     assert reader.count == {(0, 0): 1, (5, 0): 1}
     assert view.source.cached.used_bytes == 0  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("chunk", [(10, 64), (10, 40)], ids=["whole rows", "rows cut by chunks"])
+@pytest.mark.parametrize("scattered", [False, True])
+def test_two_threads_copy_the_boxes_of_a_large_batch(
+    monkeypatch: pytest.MonkeyPatch, scattered: bool, chunk: tuple[int, int]
+) -> None:
+    array, _, _ = counted((1000, 64), chunk)
+    source, both = Chunked(CountingReader(array, chunk)), threading.Barrier(2)
+    take: Any = gathering._take
+
+    def together(*args: Any) -> None:
+        both.wait(60)  # broken if one thread copies all
+        take(*args)
+
+    monkeypatch.setattr(gathering, "_take", together)
+    monkeypatch.setattr(gathering, "_TASK_BYTES", 16 * 256)
+    monkeypatch.setattr(gathering, "cores", lambda: 2)
+    monkeypatch.setattr(decoding, "cores", lambda: 2)
+    rows = np.random.default_rng(0).integers(0, 1000, 33)
+    origins = np.stack([rows, np.zeros_like(rows)], axis=1)
+    places = np.arange(33) * 2 if scattered else None
+    out = np.zeros((66 if scattered else 33, 1, 64), "f4")
+    source.read(origins, Extent.of((1, 64)), out, places)
+    assert_array_equal(out[:: 2 if scattered else 1, 0], array[rows])
 
 
 def test_calls_of_a_warm_read():

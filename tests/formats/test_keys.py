@@ -407,7 +407,7 @@ def test_dtypes_that_differ_are_listed(tmp_path: Path) -> None:
         ooc.open(path, PATTERN)
     with h5py.File(path, "a") as file:
         file["data/demo_9/obs/u"] = "text"
-    with pytest.raises(UnsupportedDtypeError, match="demo_9"):
+    with pytest.raises(ArgumentError, match="demo_9"):
         ooc.open(path, PATTERN)
 
 
@@ -623,6 +623,35 @@ def test_one_file_is_opened_once(
     np.asarray(view)
     view.take(np.random.default_rng(0).permutation(ROWS))
     assert (len(by_library), len(tables), len(descriptors)) == (1, int(kind != "contiguous"), 1)
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts descriptors in /proc")
+@pytest.mark.parametrize("options", [{}, {"compression": "gzip"}], ids=["contiguous", "gzip"])
+def test_ten_thousand_parts_of_one_file(
+    tmp_path: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 10_000
+    lengths = np.arange(count) % 3 + 1
+    rows = np.arange(lengths.sum(), dtype="i4")[:, None] * [1, -1]
+    path = tmp_path / "many.h5"
+    with h5py.File(path, "w", libver="latest") as file:
+        for number, part in enumerate(np.split(rows, np.cumsum(lengths)[:-1])):
+            file.create_dataset(f"data/demo_{number}/obs/u", data=part, **options)
+        chunks = {file[f"data/demo_{number}/obs/u"].chunks for number in range(3)} - {None}
+    by_library = counted(monkeypatch, links, "open_file")
+    tables = counted(monkeypatch, table, "open_file")
+    alone = counted(monkeypatch, hdf5_opening, "_source")
+    objects = counted(monkeypatch, h5py.h5o, "open")
+    before = len(os.listdir("/proc/self/fd"))
+    view = ooc.open(path, PATTERN)
+    assert (len(by_library), len(alone)) == (1, 1)
+    assert len(objects) <= count + 10  # each dataset once
+    assert_array_equal(view.parts.lengths, lengths)
+    batches = view.batches(1000, shuffle=True, seed=0).epoch(0)
+    seen = np.concatenate(list(batches))
+    assert_array_equal(seen[seen[:, 0].argsort()], rows)
+    assert (len(by_library), len(tables)) == (1, len(chunks))  # a table for each shape of chunks
+    assert len(os.listdir("/proc/self/fd")) - before <= 4
 
 
 def test_a_batch_of_contiguous_datasets_is_one_read(

@@ -25,7 +25,6 @@ from PIL import Image, ImageOps
 import oocdata as ooc
 from oocdata.datasets.view import View
 from oocdata.describe import as_json, from_json
-from oocdata.engines import files
 from oocdata.engines.cache import cache
 from oocdata.engines.decoding import must_not_wait, scratch
 from oocdata.engines.source import Source
@@ -565,14 +564,14 @@ def test_a_file_that_changes_while_it_is_read(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     view = ooc.open(f"{folder}/*/*.png")
-    path, original = folder / "cat/3.png", files.version_number
+    path, original = folder / "cat/3.png", os.pread
 
-    def changing(status: os.stat_result) -> int:
+    def changing(*where: int) -> bytes:
         with path.open("ab") as file:
             file.write(b"more")
-        return original(status)
+        return original(*where)
 
-    monkeypatch.setattr(files, "version_number", changing)
+    monkeypatch.setattr(os, "pread", changing)
     with pytest.raises(SourceError, match=r"has changed.*cat/3\.png"):
         view[3]
 

@@ -142,6 +142,35 @@ def test_text_of_varying_length(tmp_path: Path, options: dict[str, Any]) -> None
         view.take([0])
 
 
+@pytest.mark.parametrize("kind", ["text", "fixed text", "number"])
+def test_a_single_value_of_each_file_is_a_row(tmp_path: Path, kind: str) -> None:
+    """Test one value a file, as fastMRI's header of text."""
+    texts = ["<?xml?>", "", "größer", "<?xml version='1.0'?>"]
+    values: list[Any] = [one.encode() for one in texts] if kind != "number" else [1.5, 2.5]
+    for number, value in enumerate(values):
+        with h5py.File(tmp_path / f"{number}.h5", "w") as file:
+            file["u"] = (
+                texts[number]
+                if kind == "text"
+                else np.array(value, "S24" * (kind != "number") or "f4")
+            )
+    for path, expected in ((tmp_path / "0.h5", values[:1]), (tmp_path / "*.h5", values)):
+        view = ooc.open(path, "u", axis=None)
+        assert (len(view), view.shape) == (len(expected), (len(expected),))
+        assert np.asarray(view).tolist() == expected
+        loader = view.batches(2, shuffle=True, seed=1)
+        assert sorted(one for batch in loader.epoch(0) for one in batch.tolist()) == sorted(
+            expected
+        )
+        assert_array_equal(from_json(as_json(loader)).batch(0), loader.batch(0))
+        with pytest.raises(ArgumentError, match="row axis"):
+            ooc.open(path, "u")
+    with h5py.File(tmp_path / "0.h5", "a") as file:
+        file["u"][()] = values[1]
+    with pytest.raises(SourceError, match=r"0\.h5"):
+        view.take([0])
+
+
 @pytest.mark.parametrize("options", [{}, {"chunks": (3, 2), "compression": "gzip"}], ids=str)
 def test_much_text_is_read_by_row(
     tmp_path: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch

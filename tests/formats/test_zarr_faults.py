@@ -24,7 +24,6 @@ from zarr.codecs import BytesCodec, Crc32cCodec, GzipCodec, ShardingCodec, Trans
 from zarr.storage import LocalStore, LoggingStore, MemoryStore
 
 from oocdata.datasets.view import View
-from oocdata.engines import files
 from oocdata.errors import (
     DamagedChunkError,
     MissingChunkError,
@@ -178,20 +177,42 @@ def test_a_chunk_written_in_place_while_it_is_read(
     options, chunk = KINDS[kind]
     write(tmp_path / "a", **options)
     source = open_source(str(tmp_path / "a"))
-    number = files.version_number
+    path, pread = tmp_path / "a" / chunk, os.pread
 
-    def meanwhile(status: os.stat_result) -> int:
-        path = tmp_path / "a" / chunk
-        if status.st_ino == path.stat().st_ino:
+    def meanwhile(number: int, nbytes: int, offset: int) -> bytes:
+        data = pread(number, nbytes, offset)
+        if os.path.samestat(os.fstat(number), path.stat()):
             with open(path, "r+b") as file:
                 file.write(file.read(1))
-        return number(status)
+        return data
 
-    monkeypatch.setattr(files, "version_number", meanwhile)
+    monkeypatch.setattr(os, "pread", meanwhile)
     message = "written anew" if known else "must not change while it is read"
     with pytest.raises(SourceError, match=message) as got:
         read(source, 5)
     assert got.value.rows == (4, 5, 6, 7)
+
+
+@pytest.mark.parametrize("shards", [None, (20, 30)])
+def test_a_chunk_that_is_a_named_pipe(tmp_path: Path, shards: Any) -> None:
+    """Nobody writes to it: whoever opened it as a file would wait for ever."""
+    zarr.create_array(tmp_path / "a", data=np.ones((40, 30)), chunks=(10, 30), shards=shards)
+    path = tmp_path / "a" / "c" / "0" / "0"
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(SourceError, match="rows 0, 1"):
+        read(open_source(str(tmp_path / "a")), 3)
+
+
+def test_a_chunk_that_is_larger_than_memory(tmp_path: Path) -> None:
+    zarr.create_array(tmp_path / "a", data=np.ones((40, 30)), chunks=(10, 30))
+    text = (tmp_path / "a" / "zarr.json").read_text()
+    shape = json.loads(text)["chunk_grid"]["configuration"]["chunk_shape"]
+    document = json.loads(text)
+    document["chunk_grid"]["configuration"]["chunk_shape"] = [1 << 40, *shape[1:]]
+    (tmp_path / "a" / "zarr.json").write_text(json.dumps(document))
+    with pytest.raises(SourceError, match="no memory"):
+        read(open_source(str(tmp_path / "a")), 3)
 
 
 def test_an_array_that_is_renamed_over_is_another(tmp_path: Path) -> None:

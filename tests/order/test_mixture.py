@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from oocdata.blocks import Blocks, BlockTable, join_blocks
+from oocdata.blocks import Blocks, BlockTable
 from oocdata.errors import ArgumentError
 from oocdata.order import BlockShuffle, Order, Sequential, Shuffle
 from oocdata.order.mixture import Mixture, Shares
@@ -315,40 +315,3 @@ def test_draws_by_weight_need_each_block_in_one_stretch() -> None:
 def test_a_count_other_than_that_of_the_weights_is_refused() -> None:
     with pytest.raises(ArgumentError, match="the 3 elements"):
         Weighted.of(Shuffle(), np.ones(3)).positions(4, 0, 4, seed=0, epoch=0)
-
-
-# --- blocks of several parts
-
-
-@given(
-    st.lists(
-        st.tuples(st.sampled_from(["regular", "whole", "ids", "rows"]), st.integers(1, 40)),
-        min_size=1,
-        max_size=4,
-    ),
-    st.integers(2, 9),
-)
-def test_blocks_of_different_parts_are_different(parts: list[tuple[str, int]], length: int) -> None:
-    made: list[tuple[Any, int]] = []
-    for kind, count in parts:
-        blocks: Any = {
-            "regular": Blocks(length, 1),
-            "whole": Blocks(length, length),
-            "ids": BlockTable.of_ids(np.arange(count) % length),
-            "rows": Blocks(1, 1),
-        }[kind]
-        made.append((blocks, count))
-    whole = join_blocks(made)
-    total = sum(count for _, count in made)
-    found, start = whole.of(np.arange(total)), 0
-    seen: set[int] = set()
-    for blocks, count in made:
-        own, inner = found[start : start + count], blocks.of(np.arange(count))
-        assert not set(own.tolist()) & seen or whole == Blocks(1, 1)
-        seen |= set(own.tolist())
-        if blocks != Blocks(1, 1):
-            pairs = set(zip(own.tolist(), inner.tolist(), strict=True))
-            assert len(np.unique(own)) == len(np.unique(inner)) == len(pairs)
-        start += count
-    slots = whole.positions(np.arange(total))
-    assert_array_equal(np.sort(slots), np.arange(total))

@@ -11,7 +11,7 @@ import time
 import weakref
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -152,6 +152,28 @@ def test_a_run_that_was_not_begun_when_its_pass_was_closed_is_not_empty() -> Non
     with pytest.raises(CancelledError):
         not_begun()
     reader.close()
+
+
+def test_a_read_that_hangs_does_not_block_the_next_pass() -> None:
+    begun, free = threading.Event(), threading.Event()
+
+    def wait(x: np.ndarray) -> np.ndarray:
+        if x[0] == 1:
+            begun.set()
+            assert free.wait(60)
+        return x
+
+    mapped = ooc.open(np.arange(8.0)).map(wait, spec=ooc.ArraySpec((), np.dtype("f8")))
+    loader = mapped.batches(1)
+    with closing(Reader(loader, parallel=1, prefetch=1, runs_in_use=1)) as reader:
+        for _ in range(3):
+            runs = reader.begin(loader.pass_from(0))
+            (batch,) = runs.read() or []
+            assert_array_equal(batch, [0])
+            assert begun.wait(60)
+            begun.clear()
+            runs.close()
+        free.set()
 
 
 def test_later_passes_are_read_by_the_same_threads() -> None:

@@ -11,10 +11,10 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -322,45 +322,12 @@ class TestPool:
         held.__del__()
 
     def test_many_threads(self, view: ooc.View) -> None:
-        loader = view.batches(4, shuffle=True, seed=1, workers=2)
-        pool = WorkerPool(loader, runs_in_use=8)
-        numbers = iter(range(len(loader)))
-        wrong: list[int] = []
-
-        def work() -> None:
-            for step in iter(lambda: next(numbers, None), None):
-                (got,) = pool.begin(Run(0, step, step + 1))()
-                if not (got == loader.batch(step)).all():
-                    wrong.append(step)
-
-        threads = [threading.Thread(target=work) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        pool.close()
-        assert not wrong
-
-    def test_ctrl_c_while_taking_a_lock_does_not_block_other_threads(self, view: ooc.View) -> None:
-        entering = threading.Condition.__enter__.__code__
-
-        def press(frame: FrameType, event: str, _: object) -> Any:
-            if event == "return" and frame.f_code is entering:
-                sys.settrace(None)
-                raise KeyboardInterrupt
-            return press if frame.f_code is entering else None
-
-        pool = WorkerPool(view.batches(4, workers=1), runs_in_use=2)
-        sys.settrace(press)
-        try:
-            with suppress(KeyboardInterrupt):
-                pool.begin(Run(0, 0, 1))()
-        finally:
-            sys.settrace(None)
-        other = threading.Thread(target=pool.close, daemon=True)
-        other.start()
-        other.join(30)
-        assert not other.is_alive()
+        """Each iterates over the loader by itself, with worker processes of its own."""
+        loader, alone = (view.batches(16, shuffle=True, workers=workers) for workers in (1, 0))
+        with ThreadPoolExecutor(4) as threads:
+            epochs = threads.map(lambda number: list(loader.epoch(number)), range(8))
+            for number, batches in enumerate(epochs):
+                assert_same(batches, alone.epoch(number))
 
     @pytest.mark.parametrize("given", ["0", "soon", "-1", "nan"])
     def test_the_limit_must_be_a_number(

@@ -331,11 +331,14 @@ SIGNED = [
     "hf://user:{}@host/a.npy",
     "postgresql://user:{}@host/a.npy?sig={}",
     "HTTPS://user:{}@host/a.npy",
+    "file://user:{}@host/a.npy",
+    "abfss://box:{}@host/a.npy",
 ]
 OPENERS: dict[str, Callable[[str], Any]] = {
     "open": ooc.open,
     "glob": lambda url: ooc.open(url.replace("a.npy", "*.npy")),
     "list": lambda url: ooc.open([url]),
+    "store": lambda url: ooc.open(url, store=obstore.store.MemoryStore()),
     "key": lambda url: ooc.open(url, "u"),
     "raw": lambda url: ooc.open(url, dtype="f4", shape=(-1, 4)),
     "preview": ooc.preview,
@@ -418,6 +421,33 @@ def test_a_signature_of_the_environment_is_told_nowhere(
     assert told
     for text in told:
         assert SECRET not in text
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        # The key itself where the path of its file is expected.
+        ("GOOGLE_SERVICE_ACCOUNT", '{"private_key": "{}"}', "from …: No such"),
+        ("GOOGLE_SERVICE_ACCOUNT_KEY", '"{\\"private_key\\": \\"{}\\"}"', "invalid type: string …"),
+        ("AZURE_STORAGE_ACCOUNT_KEY", "{}!", "Invalid Access Key"),
+    ],
+)
+def test_a_setting_that_the_client_refuses_is_not_echoed(
+    name: str, value: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "acc")
+    monkeypatch.setenv(name, value.replace("{}", SECRET))
+    with pytest.raises(SourceError, match=message) as caught:
+        ooc.open(f"{'gs' if name.startswith('GOOGLE') else 'az'}://box/a.npy")
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_key_with_a_line_break(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client panics, because no header may hold one."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", f"{SECRET}\n")
+    with pytest.raises(SourceError, match="line break") as caught:
+        ooc.open(f"{s3}/a.npy")
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
 def test_credentials_of_the_environment_may_be_corrected(

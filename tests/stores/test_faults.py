@@ -281,6 +281,20 @@ def test_what_stays_is_told_at_once(proxy: FaultProxy, kind: str, name: str) -> 
     assert len(asked) == len(set(asked)) > 0
 
 
+@pytest.mark.parametrize("fault", [WrongRange(), *OF_RANGES], ids=repr)
+def test_answers_that_stay_wrong_are_an_error_without_a_pause(
+    proxy: FaultProxy, fault: Fault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view = opened(proxy, "npy")
+    proxy.reset()
+    proxy.plan = lambda number, record: fault
+    monkeypatch.setattr(links, "_PAUSE", 3600.0)
+    with pytest.raises(SourceError) as caught:
+        view.take([3])
+    assert 3 in caught.value.rows
+    assert len(proxy.log) == links._TRIES
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_server_that_stays_busy(proxy: FaultProxy, kind: str) -> None:
     view = opened(proxy, kind)

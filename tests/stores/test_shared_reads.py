@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import threading
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ import oocdata as ooc
 from oocdata.engines.cache import cache as chunk_cache
 from oocdata.engines.prefetch import Fetch
 from oocdata.stores.address import Address
+from oocdata.stores.answers import Answer
 from oocdata.stores.files import StoredFile
 from oocdata.stores.objects import StoredObjects
 
@@ -97,17 +100,37 @@ def test_objects_that_two_batches_need(tmp_path: Path) -> None:
     with RangeServer(tmp_path) as server:
         objects = objects_of(server)
         with objects.prefetch(objects.fetches([0, 1])):
-            assert objects.take([0, 1]) == [b"zero", None]
+            assert list(objects.take([0, 1])) == [b"zero", None]
             with objects.prefetch(objects.fetches([1, 0])):
                 assert server.requests == 2
-                assert objects.take([0, 0]) == [b"zero", b"zero"]
+                assert list(objects.take([0, 0])) == [b"zero", b"zero"]
                 came = server.requests
                 assert came <= 3  # 2 where it was not yet let go
             with objects.prefetch(objects.fetches([0])):
                 assert server.requests == came
         with objects.prefetch(objects.fetches([0])):
-            assert objects.take([0]) == [b"zero"]
+            assert list(objects.take([0])) == [b"zero"]
         assert server.requests == came + 1
+
+
+def test_an_object_is_delivered_before_the_next_one_arrives(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So it is decoded while others are in flight."""
+    was_taken = threading.Event()
+
+    async def fetch(start: int, stop: int, folder: object) -> Answer:
+        is_in_time = not start or await asyncio.to_thread(was_taken.wait, 10)
+        return Answer(b"%d" % start if is_in_time else b"late", 1, "", 0)
+
+    objects = StoredObjects(lambda _: Address("", ""), lambda _: 0, lambda *_: None, 100)
+    monkeypatch.setattr(objects, "_fetch", fetch)
+    for ahead in ([], [0, 1]):
+        was_taken.clear()
+        with objects.prefetch(objects.fetches(ahead)), closing(objects.take([0, 1])) as taken:
+            assert next(taken) == b"0"
+            was_taken.set()
+            assert next(taken) == b"1"
 
 
 @pytest.mark.parametrize("kind", ["file", "objects"])

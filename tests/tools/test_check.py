@@ -461,7 +461,7 @@ def test_a_file_of_no_numbers_is_a_note_among_others(tmp_path: Path) -> None:
     assert [(one.kind, one.path[-5:]) for one in health.findings] == [
         ("unchecked", "a.npy"), ("unchecked", "b.npy"), ("nan", "c.npy"),
     ]  # fmt: skip
-    assert health.findings[1].reason == "an array must have a row axis; got a single number."
+    assert "an array must have a row axis; got a single number" in health.findings[1].reason
     with pytest.raises(UnsupportedDtypeError, match="an array of objects"):
         check([tmp_path / "a.npy", tmp_path / "b.npy"])
     with pytest.raises(ArgumentError, match="2-dimensional"):

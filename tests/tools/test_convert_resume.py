@@ -225,9 +225,8 @@ def test_hdf5_between_saves_is_what_was_saved(
 ) -> None:
     """Between two saves, HDF5 only appends chunks to the file."""
     from oocdata.writers import hdf5
-    from oocdata.writers.codec import Codec
     from oocdata.writers.storage import open_storage
-    from oocdata.writers.target import Target
+    from oocdata.writers.target import Codec, Target
 
     rows = 20_000  # chunks enough to fill HDF5's cache several times
     monkeypatch.setattr(hdf5, "_MOST_UNSAVED", rows)

@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import tracemalloc
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -162,6 +163,21 @@ def test_each_column_of_a_table_has_its_scale() -> None:
     assert np.isfinite(y).all()
     assert "each column by its own" in note
     assert "1 of their values are NaN or infinite" in note
+
+
+def test_scaling_takes_little_memory_besides_its_result() -> None:
+    """It counts as memory for reading, so copies of batches would exceed the bound of `explain`."""
+    frames = ooc.open(np.random.default_rng(0).integers(0, 255, (40, 84, 84, 3), "u1"))
+    part = frames.windows(2, 1)
+    scale, _ = demo.scaling(frames, part)
+    batch = part.take(range(len(part)))
+    tracemalloc.start()
+    try:
+        x, y = scale(*batch)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2 * (x.nbytes + y.nbytes)
 
 
 # --- the workspace

@@ -166,7 +166,7 @@ def test_all_datasets_and_why_some_do_not_open(tmp_path: Path) -> None:
     assert {one.key for one in found.described} == {"/u", "/deep/v", "/names"}
     reasons = {one.key: one.reason for one in found.datasets if isinstance(one, Unopened)}
     for key, words in {
-        "/note": "got text or rows of varying length", "/scalar": "got a single number",
+        "/note": "got a single number or text", "/scalar": "got a single number",
         "/unwritten": "4 of 4 chunks were never written", "/linked": "linked from 'b.h5'",
     }.items():  # fmt: skip
         assert words in reasons.pop(key)
@@ -174,7 +174,7 @@ def test_all_datasets_and_why_some_do_not_open(tmp_path: Path) -> None:
     text = str(found)
     assert "/deep/v  10" in text
     assert f"oocdata info {tmp_path}/a.h5::/u" in text
-    assert "  /scalar: an array must have a row axis; got a single number." in text
+    assert "  /note, /scalar: an array must have a row axis; got a single number or text." in text
     assert json.loads(json.dumps(found.to_json()))["datasets"][0]["key"] == "/deep/v"
     filled = contents(Opening.of(tmp_path / "a.h5", missing="fill"))
     assert "/unwritten" in {one.key for one in filled.described}

@@ -20,11 +20,13 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
+from scipy import sparse
 from typer.testing import CliRunner
 
 import oocdata as ooc
 from oocdata.advice import advise, reading_of
 from oocdata.cli import app
+from oocdata.datasets.ragged import RaggedBatch
 from oocdata.errors import SourceError
 from oocdata.formats.hdf5.filtered import FilteredChunks
 from oocdata.formats.patterns import natural_key
@@ -92,6 +94,9 @@ def incompressible(path: str) -> Iterator[Element]:
 
 def arco(path: str) -> Iterator[Element]:
     with xr.open_zarr(path, consolidated=True, chunks=None) as file:
+        count = file.sizes["time"]
+        file = file.sel(time=slice(file.attrs["valid_time_start"], file.attrs["valid_time_stop"]))
+        assert file.sizes["time"] == count - 2
         names = ("geopotential", "temperature", "u_component_of_wind")
         mask = np.broadcast_to(file["land_sea_mask"].values, file["2m_temperature"].shape)
         surface = [file["2m_temperature"].values[:, None], mask[:, None]]
@@ -109,12 +114,24 @@ def anemoi(path: str) -> Iterator[Element]:
         yield from windows(rows, 2, 1)
 
 
+def anemoi_forecasts(path: str) -> Iterator[Element]:
+    for run in zarr.open_group(path, mode="r")["data"][:]:
+        yield from windows(np.moveaxis(run, 2, 0), 2, 1)
+
+
 def makani(target: str) -> Iterator[Element]:
     for path in files(target):
         with h5py.File(path) as file:
             fields, bad = file["fields"][:], np.flatnonzero(file["valid_data"][:].min(1) == 0)
         for rows in (fields[: bad[0]], fields[bad[0] + 1 :]):
             yield from windows(rows, 2, 1)
+
+
+def makani_virtual(path: str) -> Iterator[Element]:
+    with h5py.File(path) as file:
+        fields, time = file["fields"][:], file["timestamp"][:]
+    for rows in np.split(fields, np.flatnonzero(np.diff(time) > 21600) + 1):
+        yield from windows(rows, 2, 1)
 
 
 def moving_mnist(path: str) -> Iterator[Element]:
@@ -128,6 +145,17 @@ def sevir(target: str) -> Iterator[Element]:
         with h5py.File(path) as file:
             for event in file["vil"][:]:
                 yield from windows(np.moveaxis(event, -1, 0), 13, 12)
+
+
+def write_lightning(folder: Path) -> str:
+    made.write_sevir(folder)
+    return str(folder / "data" / "lght" / "2018" / "*.h5")
+
+
+def lightning(target: str) -> Iterator[Element]:
+    for path in files(target):
+        with h5py.File(path) as file:
+            yield from (file[event][:] for event in file)
 
 
 def robomimic(path: str) -> Iterator[Element]:
@@ -192,6 +220,18 @@ def anndata(path: str) -> Iterator[Element]:
     yield from zip(dense, file["obs/cell_type/codes"][:], strict=True)
 
 
+def write_two_anndata(folder: Path, **options: Any) -> str:
+    for number, seed in enumerate((3, 4)):
+        (folder / f"donor{number}").mkdir()
+        made.write_anndata(folder / f"donor{number}", seed=seed, **options)
+    return str(folder / "*" / f"cells.{options.get('kind', 'h5ad')}")
+
+
+def anndata_files(target: str) -> Iterator[Element]:
+    for path in files(target):
+        yield from anndata(path)
+
+
 def pcam(path: str) -> Iterator[Element]:
     with h5py.File(path) as x, h5py.File(path.replace("_x.h5", "_y.h5")) as y:
         for image, label in zip(x["x"][:], y["y"][:].reshape(-1), strict=True):
@@ -200,7 +240,9 @@ def pcam(path: str) -> Iterator[Element]:
 
 def dlio(target: str) -> Iterator[Element]:
     for path in files(target):
-        if path.endswith("npz"):
+        if path.endswith("npy"):
+            yield np.load(path)
+        elif path.endswith("npz"):
             with np.load(path) as file:
                 yield file["x"], file["y"][0]
         else:
@@ -208,10 +250,36 @@ def dlio(target: str) -> Iterator[Element]:
                 yield file["records"][0], file["labels"][0]
 
 
+def write_pcam_parts(folder: Path) -> str:
+    for seed, part in enumerate(("train", "valid", "test")):
+        path = Path(made.write_pcam(folder, seed=seed, rows=20, size=32))
+        if part != "train":
+            for kind in "xy":
+                old = path.with_name(path.name.replace("_x", f"_{kind}"))
+                old.rename(old.with_name(old.name.replace("train", part)))
+    made.write_pcam(folder, rows=20, size=32)
+    return str(folder / "*_x.h5")
+
+
+def pcam_files(target: str) -> Iterator[Element]:
+    for path in files(target):
+        if "test" not in path.rpartition("/")[2]:
+            yield from pcam(path)
+
+
+ARCO = (
+    "Weather by levels, as ARCO-ERA5: 24 times, with data from 1900-01-01T01 to 1900-01-01T22, "
+    "9 arrays, such as geopotential by level"
+)
+
 CASES: dict[str, tuple[str, Callable[..., str], dict[str, Any], Callable[[str], Any]]] = {
     "well": (
         "The Well: 2 files, the first of 4 trajectories × 6 steps, 3 fields",
         made.write_well, {}, well,
+    ),
+    "well_of_unequal_files": (
+        "The Well: 2 files, the first of 4 trajectories × 9 steps, 3 fields",
+        made.write_well, {"steps": (9, 6)}, well,
     ),
     "flow": (
         "PDEBench: compressible flow, 6 runs × 13 steps", made.write_pdebench_cfd, {}, flow,
@@ -233,20 +301,28 @@ CASES: dict[str, tuple[str, Callable[..., str], dict[str, Any], Callable[[str], 
         made.write_pdebench_incompressible, {}, incompressible,
     ),
     "arco": (
-        "Weather by levels, as ARCO-ERA5: 24 times, 9 arrays, such as geopotential by level",
+        ARCO,
         made.write_arco, {}, arco,
     ),
     "arco_packed": (
-        "Weather by levels, as ARCO-ERA5: 24 times, 9 arrays, such as geopotential by level",
+        ARCO,
         made.write_arco, {"packed": True}, arco,
     ),
     "anemoi": (
         "anemoi: 40 dates, 2 of them missing, 6 variables × 300 cells",
         made.write_anemoi, {}, anemoi,
     ),
+    "anemoi_forecasts": (
+        "anemoi forecasts: 12 base dates × 6 steps, 3 variables × 40 cells",
+        made.write_anemoi_forecasts, {}, anemoi_forecasts,
+    ),
     "makani": (
         "Makani / physicsnemo: 2 files, the first of 24 times × 5 channels",
         made.write_makani, {}, makani,
+    ),
+    "makani_virtual": (
+        "Makani / physicsnemo: 48 times × 5 channels",
+        made.write_makani_virtual, {}, makani_virtual,
     ),
     "moving_mnist": (
         "Moving MNIST: 50 sequences of 20 frames, time first",
@@ -258,6 +334,9 @@ CASES: dict[str, tuple[str, Callable[..., str], dict[str, Any], Callable[[str], 
     "sevir_chunks": (
         "SEVIR: 2 files, the first of 12 events × 49 frames of vil",
         made.write_sevir, {"chunks": True, "compression": "gzip"}, sevir,
+    ),
+    "sevir_lightning": (
+        "SEVIR lightning: 2 files, the first of 11 events", write_lightning, {}, lightning,
     ),
     "robomimic": (
         "robomimic: 12 demos, 344 steps", made.write_robomimic, {"image": (16, 16, 3)}, robomimic,
@@ -282,9 +361,21 @@ CASES: dict[str, tuple[str, Callable[..., str], dict[str, Any], Callable[[str], 
     "anndata_zarr": (
         "AnnData: 400 cells × 60 genes, sparse", made.write_anndata, {"kind": "zarr"}, anndata,
     ),
+    "h5ad_files": (
+        "AnnData: 2 files, the first of 400 cells × 60 genes, sparse",
+        write_two_anndata, {}, anndata_files,
+    ),
+    "anndata_zarr_files": (
+        "AnnData: 2 files, the first of 400 cells × 60 genes, sparse",
+        write_two_anndata, {"kind": "zarr"}, anndata_files,
+    ),
     "pcam": (
         "PCam: 60 images, labels in a second file",
         made.write_pcam, {"size": 32, "chunks": True}, pcam,
+    ),
+    "pcam_parts": (
+        "PCam: 3 files, the first of 20 images, labels in a second file",
+        write_pcam_parts, {}, pcam_files,
     ),
     "dlio": (
         "One sample per file, as DLIO: 12 files, the first of 1 sample", made.write_dlio, {}, dlio,
@@ -293,6 +384,10 @@ CASES: dict[str, tuple[str, Callable[..., str], dict[str, Any], Callable[[str], 
         "One sample per file, as DLIO: 12 files, the first of 1 sample",
         made.write_dlio, {"kind": "hdf5"}, dlio,
     ),
+    "dlio_npy": (
+        "One sample per file, as DLIO: 12 files, the first of 24 × 24",
+        made.write_dlio, {"kind": "npy"}, dlio,
+    ),
 }  # fmt: skip
 
 
@@ -300,7 +395,7 @@ def digest(element: Element) -> bytes:
     """Return a digest of an element: bytes, names, dtypes and shapes."""
     if isinstance(element, dict):
         return b"".join(name.encode() + digest(element[name]) for name in sorted(element))
-    if isinstance(element, tuple):
+    if isinstance(element, tuple | RaggedBatch):
         return b"".join(map(digest, element))
     array = np.asarray(element)
     return f"{array.dtype.str} {array.shape}".encode() + array.tobytes()
@@ -320,16 +415,20 @@ def elements(dataset: ooc.Dataset) -> Iterator[Element]:
         yield from (cut(batch, at) for at in range(count))
 
 
-def run(target: str) -> dict[str, Any]:
+EXTERNAL = {"makani_virtual": {"external": True}}
+"""Arguments of `info` for files with data in other files."""
+
+
+def run(target: str, **arguments: Any) -> dict[str, Any]:
     """Run the code that `info` prints for a target; return its variables."""
-    found = recognise(Opening.of(target))
+    found = recognise(Opening.of(target, **arguments))
     assert found is not None
     names: dict[str, Any] = {}
     exec("\n".join(found.code), names)
     return names
 
 
-def claimed_by_one(target: Any) -> None:
+def claimed_by_one(target: Any, **options: Any) -> None:
     """Fail if several layouts match the same file, because their order must not matter."""
 
     def found(layout: Callable[[Any], Any], listing: Any) -> Any:
@@ -338,19 +437,19 @@ def claimed_by_one(target: Any) -> None:
         except (SourceError, LookupError, TypeError, ValueError):
             return None
 
-    with listing_of(repr(target), files(target)) as listing:
+    with listing_of(repr(target), files(target), **options) as listing:
         assert sum(found(layout, listing) is not None for layout in LAYOUTS) == 1
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_code_gives_what_an_oracle_reads(tmp_path: Path, name: str) -> None:
     sentence, write, options, oracle = CASES[name]
-    target = write(tmp_path, **options)
-    found = recognise(Opening.of(target))
+    target, external = write(tmp_path, **options), EXTERNAL.get(name, {})
+    found = recognise(Opening.of(target, **external))
     assert found is not None
     assert found.sentence == sentence
-    claimed_by_one(target)
-    names = run(target)
+    claimed_by_one(target, **external)
+    names = run(target, **external)
     parts = [names["train"], *([names["val"]] if "val" in names else [])]
     expected = Counter(digest(element) for element in oracle(target))
     seen = [Counter(digest(element) for element in elements(part)) for part in parts]
@@ -366,10 +465,11 @@ def test_the_code_gives_what_an_oracle_reads(tmp_path: Path, name: str) -> None:
         assert total == expected
     # The first batch that the code reads is of its loader.
     batch = names["loader"].batch(0)
-    assert digest(batch) == digest(
-        names["batch"] if "batch" in names
-        else (names["x"], names["y"], *([names["mask"]] if "mask" in names else []))
-    )  # fmt: skip
+    if "batch" in names:
+        assert digest(batch) == digest(names["batch"])
+    else:
+        found = [names[name] for name in ("x", "y", "mask") if name in names]
+        assert digest(batch) == digest(tuple(found))
 
 
 def rows_of(element: Element) -> Iterator[bytes]:
@@ -380,7 +480,8 @@ def rows_of(element: Element) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize(
-    "name", ["seeds", "arco", "anemoi", "makani", "moving_mnist", "sevir", "robomimic"]
+    "name",
+    ["seeds", "arco", "anemoi", "anemoi_forecasts", "makani", "moving_mnist", "sevir", "robomimic"],
 )
 def test_parts_share_no_row(tmp_path: Path, name: str) -> None:
     """Rows are noise, so all differ."""
@@ -393,6 +494,35 @@ def test_parts_share_no_row(tmp_path: Path, name: str) -> None:
     assert train
     assert val
     assert not train & val
+
+
+@pytest.mark.parametrize("coils", [0, 3])
+def test_volumes_without_targets(tmp_path: Path, coils: int) -> None:
+    """Test that the loop of the code gives the slices of each volume, in order."""
+    target = made.write_fastmri(tmp_path, coils=coils, test=True)
+    found = contents(target)
+    assert found.layout is not None
+    of_coils = " of 3 coils" * bool(coils)
+    assert (
+        found.layout.sentence == f"fastMRI test files: 4 volumes, the first of 6 slices{of_coils}"
+    )
+    assert [one.key for one in found.described] == ["/kspace"]  # of the first: widths differ
+    claimed_by_one(target)
+    names: dict[str, Any] = {"seen": []}
+    loop = [line.replace("# images = model.predict(loader.to_tf())",
+                         "seen.append((mask, np.concatenate(list(loader.epoch(0)))))")
+            for line in found.layout.code]  # fmt: skip
+    exec("\n".join(loop), names)
+    assert len(names["seen"]) == 4
+    for path, (mask, images) in zip(files(target), names["seen"], strict=True):
+        with h5py.File(path) as file:
+            np.testing.assert_array_equal(mask, file["mask"][:])
+            kspace = file["kspace"][:]
+        axes = (-2, -1)
+        space = np.fft.ifft2(np.fft.ifftshift(kspace, axes), norm="ortho")
+        whole = np.abs(np.fft.fftshift(space, axes))
+        image = np.sqrt((whole**2).sum(1)) if coils else whole
+        np.testing.assert_allclose(images, image, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("coils", [0, 3])
@@ -440,6 +570,65 @@ def test_one_of_several_files(tmp_path: Path, name: str) -> None:
     seen = Counter(map(digest, elements(run(path)["train"])))
     assert seen
     assert not seen - expected
+
+
+def test_codes_of_unlike_categories_are_no_labels(tmp_path: Path) -> None:
+    target = write_two_anndata(tmp_path)
+    with h5py.File(files(target)[1], "r+") as file:
+        names = file["obs/cell_type/categories"]
+        names[...] = names[:][::-1]
+    assert "labels" not in run(target)
+    assert len(run(target)["train"]) == 720
+
+
+def test_sparse_rows_of_several_files_of_no_known_layout(tmp_path: Path) -> None:
+    target = write_two_anndata(tmp_path)
+    for path in files(target):
+        with h5py.File(path, "r+") as file:
+            file.attrs.clear()
+    found = contents(target)
+    assert found.layout is not None
+    assert found.layout.name == "Arrays of the same rows"
+
+
+def put_sparse(path: str, matrix: Any) -> None:
+    """Write a matrix of SciPy as the `X` of a file, as AnnData does."""
+    with h5py.File(path, "r+") as file:
+        del file["X"]
+        group = file.create_group("X")
+        for name in ("data", "indices", "indptr"):
+            group[name] = getattr(matrix, name)
+        kind = f"{matrix.format}_matrix"
+        group.attrs.update({"encoding-type": kind, "encoding-version": "0.1.0"}, shape=matrix.shape)
+
+
+def test_a_matrix_stored_by_columns(tmp_path: Path) -> None:
+    path = made.write_anndata(tmp_path)
+    expected = Counter(digest(element) for element in anndata(path))
+    with h5py.File(path) as file:
+        x = file["X"]
+        rows = [x[name][:] for name in ("data", "indices", "indptr")]
+        matrix = sparse.csr_matrix(tuple(rows), x.attrs["shape"])
+    put_sparse(path, matrix.tocsc())
+    found = contents(path)
+    assert found.layout is not None
+    assert found.layout.sentence == "AnnData: 400 cells × 60 genes, sparse by columns"
+    assert "adata.X = adata.X.tocsr()" in "\n".join(found.layout.code)
+    printed = " ".join(str(found).split())
+    assert " X: a sparse matrix must be stored by rows (csr_matrix); this one is" in printed
+    claimed_by_one(path)
+    with pytest.raises(SourceError, match="tocsr"):
+        run(path)
+    put_sparse(path, matrix.tocsc().tocsr())
+    names: dict[str, Any] = {}
+    exec("\n".join(found.layout.code), names)
+    parts = [digest(each) for part in ("train", "val") for each in elements(names[part])]
+    assert Counter(parts) == expected
+    with h5py.File(path, "r+") as file:
+        del file["obs/cell_type"]
+        file["obs"].attrs["column-order"] = []
+    put_sparse(path, matrix.tocsc())
+    assert str(contents(path)).startswith("AnnData: 400 cells × 60 genes, sparse by columns\n")
 
 
 def test_every_file_keeps_its_label(tmp_path: Path) -> None:
@@ -575,6 +764,16 @@ def test_what_is_printed(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "rows"),
+    [("dlio_npy", "12 rows of (24, 24, 1)"), ("sevir_lightning", "22 rows")],
+)
+def test_whole_samples_are_described(tmp_path: Path, name: str, rows: str) -> None:
+    _, write, options, _ = CASES[name]
+    (found,) = contents(write(tmp_path, **options)).described
+    assert f"shape      {rows}\n" in str(found)
+
+
 def test_a_glob_that_is_no_single_array(tmp_path: Path) -> None:
     target = made.write_fastmri(tmp_path)
     result = CliRunner().invoke(app, ["info", target])
@@ -614,6 +813,9 @@ def test_other_arrays_are_no_layout(tmp_path: Path) -> None:
     assert recognise(Opening.of(str(tmp_path / "e.npz"))) is None
     assert recognise(Opening.of(ooc.open(np.zeros((20, 50, 64, 64), "u1")))) is None
     assert recognise(Opening.of(str(tmp_path / "gone.npy"))) is None
+    mnist = made.write_moving_mnist(tmp_path)
+    assert recognise(Opening.of(mnist)) is not None
+    assert recognise(Opening.of(mnist, external=True)) is None  # an argument for HDF5 alone
     path = made.write_pcam(tmp_path)
     Path(path.replace("_x.h5", "_y.h5")).unlink()
     assert recognise(Opening.of(path)) is None
@@ -659,7 +861,10 @@ def test_variables_by_level_are_found_among_many(tmp_path: Path) -> None:
         one.attrs["_ARRAY_DIMENSIONS"] = ["time", "latitude", "longitude"]
     found = recognise(Opening.of(path))
     assert found is not None
-    assert found.summary == "4 times, 39 arrays, such as geopotential by level"
+    assert found.summary == (
+        "4 times, with data from 1900-01-01T01 to 1900-01-01T02, 39 arrays, such as geopotential "
+        "by level"
+    )
     assert found.keys[3:] == ("2m_temperature", "a0", "land_sea_mask")
 
 

@@ -158,6 +158,18 @@ def test_manifests_lie_on_disks(folder: Path, server: RangeServer, tmp_path: Pat
     np.testing.assert_array_equal(rows[3:7], ROWS[3:7])
 
 
+def test_no_manifest_of_rows_that_were_not_read(tmp_path: Path) -> None:
+    """At a URL, rows of an absent chunk are not read: a checksum of them would be wrong."""
+    rows = zarr.create_array(tmp_path / "a.zarr", shape=(8, 3), chunks=(2, 3), dtype="f4",
+                             fill_value=-1)  # fmt: skip
+    rows[4:] = 1
+    with RangeServer(tmp_path) as server:
+        health = ooc.check(f"{server.url}/a.zarr", write_manifest=tmp_path / "a.manifest")
+    assert [one.kind for one in health.findings] == ["unwritten"]
+    assert health.written == ()
+    assert not (tmp_path / "a.manifest").exists()
+
+
 def test_a_path_written_as_a_url(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "a b.npy").write_bytes((folder / "a.npy").read_bytes())
     url = (tmp_path / "a b.npy").as_uri()

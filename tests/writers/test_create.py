@@ -380,6 +380,16 @@ def test_a_group_of_the_same_name_stays(tmp_path: Path, key: str) -> None:
     assert path.read_bytes() == before
 
 
+def test_a_zarr_group_that_holds_another_group_stays(tmp_path: Path) -> None:
+    path = tmp_path / "a.zarr"
+    root = zarr.create_group(path)
+    root.create_array("u", shape=(2,), dtype="f4")
+    root.create_group("notes", attributes={"calibration": 3.0})
+    with pytest.raises(ArgumentError, match="nothing but 'u'"):
+        create(path, key="u", element_shape=(), dtype="f4", overwrite=True)
+    assert zarr.open_group(path)["notes"].attrs["calibration"] == 3.0
+
+
 def test_a_sole_dataset_is_replaced_without_its_space(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["g/u"] = np.zeros(1 << 20)

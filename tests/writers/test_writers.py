@@ -20,12 +20,11 @@ from numpy.typing import NDArray
 from oocdata.errors import ArgumentError, MissingFileError, SourceError
 from oocdata.formats.hdf5.decode import DEFLATE, SHUFFLE
 from oocdata.writers import disk as disk_module
-from oocdata.writers.codec import Codec, as_codec
 from oocdata.writers.disk import PARTIAL, Lock
 from oocdata.writers.hdf5 import encode_chunk
 from oocdata.writers.placement import Placement
 from oocdata.writers.storage import open_storage
-from oocdata.writers.target import Target, format_by_suffix, target_key
+from oocdata.writers.target import Codec, Target, as_codec, format_by_suffix, target_key
 
 pytestmark = pytest.mark.usefixtures("no_waiting_for_the_disk")
 

@@ -97,7 +97,7 @@ def _varying_dtype(dataset: Any) -> np.dtype[Any] | None:
     stored: np.dtype[Any] = dataset.dtype
     text = h5py.check_string_dtype(stored)
     if text is not None:
-        return stored if text.length is None and dataset.ndim else None
+        return stored if text.length is None else None
     try:
         inner = h5py.check_vlen_dtype(stored)
     except TypeError:  # of numbers that NumPy lacks

@@ -50,7 +50,10 @@ _ARRAY_BYTES = 128
 
 
 def text_blocks(dataset: Any) -> Iterator[NDArray[Any]]:
-    """Yield the texts of an open dataset in blocks of rows."""
+    """Yield the texts of an open dataset in blocks of rows; a single text as one row."""
+    if not dataset.ndim:
+        yield np.array([dataset[()]], object)
+        return
     step = max(1, _PIECE // max(1, prod(dataset.shape[1:])))
     for start in range(0, dataset.shape[0], step):
         yield dataset[start : start + step]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from math import prod
 from typing import Any, NoReturn, TypeAlias
@@ -36,7 +36,7 @@ from oocdata.formats.zarr.store import join
 _Outs: TypeAlias = Sequence[NDArray[Any]]
 _Decode: TypeAlias = Callable[[Any, NDArray[Any]], None]
 """Decode the bytes of a chunk into an array."""
-FAILURES = (SourceError, UnfinishedError, OSError, ValueError, RuntimeError)
+FAILURES = (SourceError, UnfinishedError, OSError, ValueError, RuntimeError, MemoryError)
 
 
 class ZarrReader(Keyed, WithStorage):
@@ -113,23 +113,25 @@ class ZarrReader(Keyed, WithStorage):
 
     def read_chunks(self, places: Ints, outs: _Outs) -> None:
         """Decode chunks; see `oocdata.engines.chunked.ChunkReader`."""
-        objects, numbers = self.objects, self.objects.object_numbers(places)
-        each = places.tolist()
+        objects = self.objects
 
-        def stored(at: int) -> Any:
-            found = objects.store.fetch(objects.name(each[at]))
+        def read(number: int, place: list[int]) -> Any:
+            found = objects.store.fetch(objects.name(place))
             if found is not None:
-                objects.expect(numbers[at], found[1])
+                objects.expect(number, found[1])
             return found and found[0]
 
-        self._write(places, outs, stored)
+        self._write(places, outs, map(read, objects.object_numbers(places), places.tolist()))
 
-    def _write(self, places: Ints, outs: _Outs, stored: Callable[[int], Any]) -> None:
-        """Decode chunks; `stored` returns the bytes of one, or None for an absent one."""
+    def _write(self, places: Ints, outs: _Outs, stored: Iterator[Any]) -> None:
+        """Decode chunks; `stored` yields the bytes of each, or None for an absent one.
+
+        Each is read just before it is decoded, while it is in the processor's cache.
+        """
         absent, decode = [], self._decoder()
         for number, out in enumerate(outs):
             try:
-                data = stored(number)
+                data = next(stored)
                 if data is None:
                     absent.append(number)
                 else:

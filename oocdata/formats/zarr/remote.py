@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import closing
 from functools import partial
 from math import prod
 from typing import Any, NoReturn
@@ -155,12 +156,10 @@ class RemoteReader(ShardReader):
         numbers = self.objects.object_numbers(places)
         self._described.decoding(numbers)
         if self._index is not None:
-            return super().read_chunks(places, outs)
-        try:
-            stored = self._whole.take(numbers)
-        except SourceError as error:
-            self._failed(error, places)
-        return self._write(places, outs, stored.__getitem__)
+            super().read_chunks(places, outs)
+            return
+        with closing(self._whole.take(numbers)) as stored:
+            self._write(places, outs, stored)
 
     def _failed(self, error: Exception, places: Ints) -> NoReturn:
         # A chunk that came and is of a newer array is not damaged.

@@ -60,7 +60,8 @@ class ShardReader(ZarrReader):
                 announce([opened.number] * len(positions), offsets, sizes)
             for position, offset, nbytes in runs:
                 stored[position] = partial(opened.read, offset, nbytes)
-        self._write(places, outs, lambda number: stored[number]() if number in stored else None)
+        each = (stored[at]() if at in stored else None for at in range(len(places)))
+        self._write(places, outs, each)
         self.objects.compare(numbers)
 
     def _located(self, places: Ints) -> Iterator[tuple[Any, list[tuple[int, int, int]]]]:

@@ -11,7 +11,14 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import Any
 
-from oocdata.engines.files import FileVersion, OpenFile, Version, read_whole, version_number
+from oocdata.engines.files import (
+    FileVersion,
+    OpenFile,
+    Version,
+    open_at_once,
+    read_whole,
+    version_number,
+)
 from oocdata.errors import MissingFileError
 from oocdata.formats.paths import is_url
 from oocdata.threads import silent
@@ -80,11 +87,11 @@ class Folder(Store):
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> bytes | None:
         """Return the bytes of a file, or a part of them."""
-        with suppress(*_NO_FILE), open(f"{self.path}/{name}", "rb") as file:
-            if start < 0:
-                start = max(0, os.fstat(file.fileno()).st_size + start)
-            file.seek(start)
-            return file.read(None if stop is None else stop - start)
+        path = f"{self.path}/{name}"
+        with suppress(*_NO_FILE), open(path, "rb", opener=open_at_once) as file:
+            nbytes = os.fstat(file.fileno()).st_size
+            begin, end, _ = slice(start, stop).indices(nbytes)
+            return os.pread(file.fileno(), end - begin, begin)
         return None
 
     def fetch(self, name: str) -> tuple[Any, int] | None:

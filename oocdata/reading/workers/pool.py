@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import mmap
 import os
-import threading
 import weakref
 from contextlib import suppress
 from copy import copy
@@ -45,22 +44,22 @@ pools: weakref.WeakSet[WorkerPool] = weakref.WeakSet()
 class WorkerPool:
     """Processes that each read whole runs of a loader's steps.
 
-    Safe to use from several threads. A worker copies the batches of a run into a slot of shared
-    memory, and the parent copies them from there, so the slot is free for the next run however long
-    the batches are kept. (Handing out the slots themselves saved 5 to 15 % of the processor's time
-    for functions that do next to nothing, and nothing for functions that need workers; and a fork
-    copied the slots.)
+    One pass at a time reads through a pool: it begins at most `most` runs, and takes their results
+    in order. Only `close` may be called in other threads, so no lock is needed.
+
+    A worker copies the batches of a run into a slot of shared memory, and the parent copies them
+    from there, so the slot is free for the next run however long the batches are kept. (Handing out
+    the slots themselves saved 5 to 15 % of the processor's time for functions that do next to
+    nothing, and nothing for functions that need workers; and a fork copied the slots.)
 
     The workers of a stream take turns, each with a generator. The caller usually has `runs_in_use`,
-    of at most `together` steps, by default the loader's `steps_together`. Nothing is sent to the
-    workers while the lock of `changed` is held. `failure` is the error of the first worker that
-    died, if one did; no more runs are begun after it.
+    of at most `together` steps, by default the loader's `steps_together`. `failure` is the error of
+    the first worker that died, if one did; no more runs are begun after it.
     """
 
     def __init__(
         self, loader: Loader | Stream, runs_in_use: int, together: int | None = None
     ) -> None:
-        self._renew()
         self._closed = False
         self.failure: WorkerError | None = None
         self._workers: list[Process] = []
@@ -100,12 +99,6 @@ class WorkerPool:
         atexit.unregister(_close_all)
         atexit.register(_close_all)
 
-    def _renew(self) -> None:
-        # Code takes this lock and not the condition: Ctrl-C may come after `Condition.__enter__`
-        # has taken the lock, and before the block that would release it.
-        self._lock = threading.RLock()
-        self.changed = threading.Condition(self._lock)
-
     def _allocate(self, most_slots: int, slot_bytes: int) -> int:
         """Return how many slots memory allows: at least two, at most `most_slots`.
 
@@ -120,7 +113,7 @@ class WorkerPool:
     def begin(
         self, run: Run, pass_: Pass | None = None, number: int = -1
     ) -> Callable[..., list[Batch]]:
-        """Send a run to the worker with the fewest tasks; wait while all workers have enough.
+        """Send a run to the worker with the fewest tasks.
 
         Runs of a stream, and runs of a pass that fetch from stores, go to the workers in turn: then
         each worker can request its following runs by itself.
@@ -129,31 +122,26 @@ class WorkerPool:
         given, after which the worker is ended; it must be called once. Raises
         WorkerError if a worker has died, and DatasetGoneError if the pool is closed.
         """
-        with self._lock:
-            self.changed.wait_for(lambda: self._closed or self.failure or self._has_room)
-            self._check_open()
-            if self.failure is not None:
-                raise copy(self.failure)  # each has its own traceback
-            worker = min(self._workers, key=lambda worker: len(worker.queue))
-            every, turn = len(self._workers), None
-            if self._takes_turns:
-                worker = self._workers[run.start % every]
-            elif self._prefetches and pass_ is not None:
-                worker, turn = self._workers[number % every], (pass_, number, every)
-            slot = self._free.pop()
-            worker.queue.append(slot)
-            worker.send((run, slot, turn))
-            return partial(self._result, worker, run, slot)
+        workers, turn = list(self._workers), None
+        self._check_open()
+        if self.failure is not None:
+            raise copy(self.failure)  # each has its own traceback
+        if self._takes_turns:
+            worker = workers[run.start % len(workers)]
+        elif self._prefetches and pass_ is not None:
+            worker, turn = workers[number % len(workers)], (pass_, number, len(workers))
+        else:
+            worker = min(workers, key=lambda worker: worker.tasks)
+        slot = self._free.pop()
+        worker.tasks += 1
+        worker.send((run, slot, turn))
+        return partial(self._result, worker, run, slot)
 
     def can_read(self, loader: Loader | Stream) -> bool:
         """Return whether the workers live, and have the loader and the memory limit of now."""
         alive = not self._closed and all(worker.is_alive for worker in self._workers)
         usable = alive and self.failure is None and self._memory == memory_limit()
         return usable and is_shared(loader, *self._loader)
-
-    @property
-    def _has_room(self) -> bool:
-        return bool(self._free) and any(len(worker.queue) < TASKS for worker in self._workers)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -165,17 +153,13 @@ class WorkerPool:
     def _result(
         self, worker: Process, run: Run, slot: int, seconds: float | None = None
     ) -> list[Batch]:
-        with self._lock:  # a worker answers in the order of its tasks
-            self.changed.wait_for(lambda: worker.queue[0] == slot)
         try:
             kind, *answer = worker.receive(run, seconds)
         except WorkerError as error:
-            with self._lock:
-                self._done(worker)
-                self._check_open()
-                first = self.failure
-                # A copy, because the traceback refers to the caller's frames, and so to this pool.
-                self.failure = first or copy(error)
+            self._check_open()
+            first = self.failure
+            # A copy, because the traceback refers to the caller's frames, and so to this pool.
+            self.failure = first or copy(error)
             # Tasks that a dead worker had not begun raise the error of the first one.
             raise (copy(first) if first else error) from None
         except BaseException:  # Ctrl-C: the answer is still to come, and nobody will read it
@@ -186,31 +170,25 @@ class WorkerPool:
                 raise worker.exception(run, *answer)
             return self._batches(self._slots[slot], answer[0])
         finally:
-            with self._lock:
-                self._free.append(slot)
-                self._done(worker)
+            self._free.append(slot)
+            worker.tasks -= 1
 
     def _batches(self, slot: NDArray[np.uint8], placed: list[list[SlotArray]]) -> list[Batch]:
         """Copy the batches from a slot; arrays of one leaf are adjacent, as a loader reads them."""
         columns = (_copies(slot, column) for column in zip(*placed, strict=True))
         return batches_of(columns, self._spec)
 
-    def _done(self, worker: Process) -> None:
-        worker.queue.popleft()
-        self.changed.notify_all()
-
     def close(self) -> None:
         """End the processes; threads that wait for a batch get an error. May be called again."""
-        with self._lock:
-            self._closed = True
-            workers, self._workers = self._workers, []
-            self.changed.notify_all()
+        self._closed = True
         account().end(id(self))
-        for worker in workers:
+        for worker in list(self._workers):
             worker.kill()
-        for worker in workers:
-            worker.wait()
-            worker.close()
+        with suppress(IndexError):
+            while True:
+                worker = self._workers.pop()  # atomic: each is closed once
+                worker.wait()
+                worker.close()
 
     def __del__(self) -> None:
         if not self._closed:  # at exit it is closed, and globals that `close` needs may be gone
@@ -218,7 +196,6 @@ class WorkerPool:
 
     def forget(self) -> None:
         """Leave the processes to the parent, in a fork of it."""
-        self._renew()
         self._closed = True
         for worker in self._workers:
             worker.forget()

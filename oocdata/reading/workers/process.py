@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections import deque
 from contextlib import ExitStack, suppress
 from multiprocessing.connection import Pipe
 from typing import TYPE_CHECKING, Any
@@ -30,12 +29,11 @@ class Process:
     """A process that reads runs into slots of shared memory, one after the other.
 
     `slots` and `loader` are descriptors of shared memory; `seconds` is how long the process may be
-    busy with one run. The pool keeps in `queue` the slots of tasks that were sent and are not yet
-    answered.
+    busy with one run. The pool counts in `tasks` those that were sent and are not yet answered.
     """
 
     def __init__(self, slots: int, loader: int, seconds: float) -> None:
-        self.queue: deque[int] = deque()
+        self.tasks = 0
         self._seconds = seconds
         self._hung = False
         with ExitStack() as stack:  # closes the child's ends of the pipes here, once it has them

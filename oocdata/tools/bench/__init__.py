@@ -21,11 +21,12 @@ from oocdata.engines.cache import cache as decoded_chunks
 from oocdata.errors import ArgumentError
 from oocdata.index import as_flag
 from oocdata.loader import Loader
-from oocdata.tools.bench.limits import MEMORY, Files, decoding, disk_reading, files_of
+from oocdata.tools.bench.limits import MEMORY, Limited, decoding, disk_reading, drop, files_of
 from oocdata.tools.bench.result import Bench, Limit, Way
 from oocdata.tools.opening import Opening
 from oocdata.tools.profile.pacing import (
     ROUNDS,
+    Epochs,
     Measure,
     check_seconds,
     pace,
@@ -117,17 +118,19 @@ def bench(
     state = "warm" if files else "store" if dataset.is_remote else "memory"
     if as_flag("cold", cold) and files:
         state = "cold"
-    limits = {}
+    limits: dict[str, Limited] = {}
     decoder = None if dataset.is_remote else decoding(dataset)  # from a store it fetches as well
     if decoder is not None:
         limits["decoder"] = decoder
     if state == "cold":
         limits["disk"] = disk_reading(files, dataset)
     measures: dict[str | Way, tuple[Measure, float]] = {
-        name: (measure, _LIMIT_SHARE * seconds) for name, (measure, _) in limits.items()
+        name: (partial(_rate, epochs), _LIMIT_SHARE * seconds)
+        for name, (epochs, _) in limits.items()
     }
     for way, loader in loaders.items():
-        measure = partial(_measure, way, loader, files if state == "cold" else None)
+        epochs = partial(_epoch, way, loader, files if state == "cold" else ())
+        measure = partial(_rate, epochs, period=steps_of_a_period(loader))
         if way.order == "sequential":
             measure(0.0, ROUNDS)  # warm up: no way is charged for work that all of them share
         measures[way] = (measure, _WAYS_SHARE * seconds / (ROUNDS * len(loaders)))
@@ -188,18 +191,18 @@ def _loaders(
     return loaders, resident, notes
 
 
-def _measure(way: Way, loader: Loader, cold: Files | None, seconds: float, number: int) -> float:
+def _epoch(way: Way, loader: Loader, cold: Sequence[str], number: int) -> Iterator[Any]:
+    """Return the batches of an epoch, read with empty caches."""
+    decoded_chunks.forget()
+    drop(cold)  # a round may read a small file in many epochs
+    if way.reader == "NumPy":
+        return loader.epoch(number)
+    return iter(loader.to_tf(start=(number, 0)))
+
+
+def _rate(epochs: Epochs, seconds: float, number: int, *, period: int = 1) -> float:
     """Read for some seconds, from the beginning of an epoch; return elements a second."""
-
-    def epochs(epoch: int) -> Iterator[Any]:
-        decoded_chunks.forget()
-        if cold is not None:  # a round may read a small file in many epochs
-            cold.drop()
-        if way.reader == "NumPy":
-            return loader.epoch(epoch)
-        return iter(loader.to_tf(start=(epoch, 0)))
-
-    return pace(epochs, seconds, period=steps_of_a_period(loader), first=number).rate
+    return pace(epochs, seconds, period=period, first=number).rate
 
 
 def _memory() -> int:

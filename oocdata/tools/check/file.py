@@ -107,7 +107,9 @@ class Checks:
                 with manifest_writer(self._path, written, overwrite=overwrite) as table:
                     self._check_all(table=table)
                     kinds = {finding.kind for finding in self.findings[findings:]}
-                    if len(self.datasets) == datasets or kinds & {*_PREVENT_MANIFEST}:
+                    # At a URL, rows of unwritten chunks were not read.
+                    prevent = {*_PREVENT_MANIFEST, *["unwritten"] * is_url(self._path)}
+                    if len(self.datasets) == datasets or kinds & prevent:
                         raise _Discarded
                 self.written.append(written)
         except _Discarded:

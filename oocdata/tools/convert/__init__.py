@@ -27,6 +27,7 @@ from oocdata.tools.opening import Opening
 from oocdata.tools.passes import Block, each_block, read_rows
 from oocdata.tools.report import Report, fields_text
 from oocdata.writers.output import Output
+from oocdata.writers.storage import Storage
 
 _MOST_ROWS = 20
 
@@ -158,7 +159,11 @@ def convert(
 def carry_out(plan: Plan, *, progress: bool = False) -> Conversion:
     """Run the planned conversion; raise the errors of `oocdata.convert`."""
     began, placement = perf_counter(), plan.placement
-    with closing(Output(partial(placement.storage, plan.target), placement, plan.about)) as output:
+
+    def open_storages(done: int) -> list[Storage]:
+        return [placement.storage(plan.target, done=done)]
+
+    with closing(Output(open_storages, placement, plan.about)) as output:
         resumed, row = bool(output.done), output.done
         try:
             label = "writing" if progress else ""

@@ -25,13 +25,15 @@ from oocdata.threads import cores
 from oocdata.tools.convert.metadata import refuse_dtype, target_for
 from oocdata.tools.passes import block_sizes, chunk_rows
 from oocdata.tools.report import Report, counted, fields_text, rows_text
-from oocdata.writers.codec import NAMES, NONE, as_codec
 from oocdata.writers.placement import Placement
 from oocdata.writers.target import (
     CHUNK_BYTES,
     LARGEST,
+    NAMES,
+    NONE,
     SHARD_BYTES,
     Target,
+    as_codec,
     format_by_suffix,
     target_key,
     with_chunks,

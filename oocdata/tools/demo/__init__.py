@@ -207,7 +207,7 @@ def scaling(frames: View, part: Windows) -> tuple[Callable[..., Any], str]:
 
     def scale(*arrays: NDArray[Any]) -> tuple[Any, ...]:
         scaled = sample.standardize(*arrays)
-        return tuple(np.nan_to_num(array, posinf=0.0, neginf=0.0) for array in scaled)
+        return tuple(np.nan_to_num(array, copy=False, posinf=0.0, neginf=0.0) for array in scaled)
 
     return scale, note
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from oocdata.advice import Advice, advise, as_typed, reading_of, size
 from oocdata.blocks import Blocks
-from oocdata.errors import ArgumentError, SourceError
+from oocdata.errors import ArgumentError, MismatchedPartsError, SourceError
 from oocdata.formats.opening import list_datasets
 from oocdata.formats.paths import is_url
 from oocdata.formats.patterns import numbered_groups
@@ -185,6 +185,7 @@ def contents(target: Any, key: str | None = None) -> Contents:
     title = path if is_path else opening.name
     layout, entries = recognise(opening), list[Description | Unopened]()
     if layout is not None:
+        opening = Opening.of(opening, axis=layout.axis)
         keys: list[str | None] = [name or None for name in layout.keys]
     elif opening.key is not None or {*opening.arguments} & {*_OF_ONE_ARRAY} or not exists:
         layout = _of_several_files(opening)
@@ -199,8 +200,12 @@ def contents(target: Any, key: str | None = None) -> Contents:
         try:
             entries.append(_describe(replace(opening, key=name), brief=brief))
         except (SourceError, ArgumentError) as error:
-            if len(keys) == 1:
+            if layout is None and len(keys) == 1:
                 raise
+            if layout is not None and isinstance(error, MismatchedPartsError):
+                first = replace(opening, target=opening.paths()[0], key=name)
+                entries.append(_describe(first, brief=brief))
+                continue
             message = str(getattr(error, "message", error)).partition(" [file ")[0]
             entries.append(Unopened(name, type(error).__name__, message))
     described = [entry for entry in entries if isinstance(entry, Description)]

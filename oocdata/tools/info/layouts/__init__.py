@@ -8,9 +8,10 @@ has another layout. `docs/recipes/` has a page for each layout.
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 
 from oocdata.errors import SourceError
-from oocdata.tools.info.layouts.layout import Layout, Recogniser, listing_of
+from oocdata.tools.info.layouts.layout import Layout, Recogniser, expect, listing_of
 from oocdata.tools.info.layouts.pictures import PICTURES
 from oocdata.tools.info.layouts.robots import ROBOTS
 from oocdata.tools.info.layouts.simulations import SIMULATIONS
@@ -30,13 +31,25 @@ _NO_MATCH = (SourceError, LookupError, TypeError, ValueError)
 def recognise(opening: Opening) -> Layout | None:
     """Return the layout of a file, or of the first file of a glob; None for an unknown layout.
 
-    Read metadata only. Also return None if a key or other arguments are given, or if the file can't
-    be listed; the error is raised when it is opened.
+    Read metadata only. Also return None if a key or arguments other than `external` are given, or
+    if the file can't be listed; the error is raised when it is opened.
     """
-    if opening.keywords() or not opening.is_paths:
+    options = opening.keywords()
+    if not {*options} <= {"external"} or not opening.is_paths:
         return None
-    with suppress(*_NO_MATCH), listing_of(repr(opening.target), opening.paths()) as listing:
+    target, paths = repr(opening.target), opening.paths()
+    with suppress(*_NO_MATCH), listing_of(target, paths, **options) as listing:
+        expect(not options or listing.kind == "hdf5")
         for layout in LAYOUTS:
             with suppress(*_NO_MATCH):
-                return layout(listing)
+                found = layout(listing)
+                return replace(found, code=_external(found.code)) if options else found
     return None
+
+
+def _external(code: tuple[str, ...]) -> tuple[str, ...]:
+    """Return lines that also open data in other files."""
+    at = code.index("import oocdata as ooc") + 1
+    head = ("from functools import partial", *code[:at])
+    define = "open_array = partial(ooc.open, external=True)     # also data in other files"
+    return (*head, define, *(line.replace("ooc.open(", "open_array(") for line in code[at:]))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from oocdata.datasets.open import open as open_view
-from oocdata.errors import SourceError
+from oocdata.errors import ArgumentError, SourceError
 from oocdata.formats.opening import format_of, tree_of
 from oocdata.formats.patterns import natural_key
 from oocdata.formats.recognising import Format
@@ -26,10 +26,27 @@ class Listing:
     """The names and metadata in the first of several files, read on demand."""
 
     target: str  # the target of `oocdata.open` as Python code: a path, a glob or a list
-    files: int  # number of files
-    path: str  # of the first file
+    paths: tuple[str, ...]  # of the files
     kind: Format
     tree: Tree | None  # the arrays of the first file, which is open; None for a ``.npy``
+    options: Mapping[str, Any] = field(default_factory=dict)  # of `oocdata.open`: `external`
+
+    @property
+    def path(self) -> str:
+        """The path of the first file."""
+        return self.paths[0]
+
+    @property
+    def files(self) -> int:
+        """The number of files."""
+        return len(self.paths)
+
+    @property
+    def paths_code(self) -> str:
+        """Code for the list of the paths; it needs ``import glob`` if it says so."""
+        if self.files == 1 or self.target.startswith("["):
+            return self.target if self.files > 1 else f"[{self.target}]"
+        return f"sorted(glob.glob({self.target}{', recursive=True' * ('**' in self.target)}))"
 
     def root(self, *kinds: str, many_files: bool = False) -> list[str]:
         """Return the names below the root; LookupError for other kinds, or for many files."""
@@ -68,16 +85,23 @@ class Listing:
         """Return the attributes of an array or a group; empty if there is neither."""
         return {} if self.tree is None else self.tree.attributes(name)
 
+    def is_one_array(self, name: str, **options: Any) -> bool:
+        """Return whether `open` takes an array of all files as one."""
+        with suppress(SourceError, ArgumentError):
+            open_view([*self.paths], name, **self.options, **options)
+            return True
+        return False
+
 
 @contextmanager
-def listing_of(target: str, paths: Sequence[str]) -> Iterator[Listing]:
+def listing_of(target: str, paths: Sequence[str], **options: Any) -> Iterator[Listing]:
     """Open the first of several files, and list it; `target` is the code for all of them."""
     path, kind = paths[0], format_of(paths[0])
     if kind == "npy":
-        yield Listing(target, len(paths), path, kind, None)
+        yield Listing(target, tuple(paths), kind, None)
         return
-    with tree_of(path, kind) as tree:
-        yield Listing(target, len(paths), path, kind, tree)
+    with tree_of(path, kind, **options) as tree:
+        yield Listing(target, tuple(paths), kind, tree, options)
 
 
 _FEWEST_TO_SPLIT = 10
@@ -94,6 +118,7 @@ class Layout:
     code: tuple[str, ...]  # lines of Python up to the first batch
     keys: tuple[str, ...]  # the main arrays, for `oocdata info` to describe; the largest first
     whole: str = ""  # pattern of all arrays like the first one; empty for the first key itself
+    axis: int | None = 0  # with which `oocdata info` opens the keys; None: each file is one row
 
     @property
     def sentence(self) -> str:

@@ -29,22 +29,28 @@ pairs = frames.windows(10, 10)
 
 def anndata(listing: Listing) -> Layout:
     """Recognise AnnData by the attributes that its format requires."""
-    listing.root("hdf5", "zarr")
+    listing.root("hdf5", "zarr", many_files=True)
     expect(listing.attributes("")["encoding-type"] == "anndata")
     attributes = listing.attributes("X")
-    kind = "sparse" if attributes.get("encoding-type") == "csr_matrix" else "dense"
-    cells, genes = attributes["shape"] if kind == "sparse" else listing.array("X").shape
+    kinds = {"csr_matrix": "sparse", "csc_matrix": "sparse by columns"}
+    kind = kinds.get(str(attributes.get("encoding-type")), "dense")
+    cells, genes = listing.array("X").shape if kind == "dense" else attributes["shape"]
     columns = [str(name) for name in listing.attributes("obs").get("column-order", ())]
     encodings = {name: listing.attributes(f"obs/{name}").get("encoding-type") for name in columns}
     labels = [name for name in columns if encodings[name] == "categorical"]
-    code = f"path = {listing.target}\ncounts = ooc.open(path, 'X')\n"
+    if listing.files > 1:  # codes of unlike categories are no one array
+        labels = [name for name in labels if listing.is_one_array(f"obs/{name}")]
+    code = f"path = {listing.target}\n"
+    if kind == kinds["csc_matrix"]:
+        code += "# X is stored by columns; write it by rows first: adata.X = adata.X.tocsr()\n"
+    code += "counts = ooc.open(path, 'X')\n"
     if labels:
         code += f"""labels = ooc.open(path, {f"obs/{labels[0]}"!r})     # codes of labels.categories
 {split("ooc.zip(counts, labels)", int(cells))}
 """
     else:
         code += split("counts", int(cells))
-    summary = f"{int(cells):,} cells × {int(genes):,} genes, {kind}"
+    summary = f"{listing.count_text}{int(cells):,} cells × {int(genes):,} genes, {kind}"
     batch = "x, y" if labels else "x"
     return Layout("AnnData", summary, lines(code, batch), ("X", *(f"obs/{n}" for n in labels[:3])))
 
@@ -52,19 +58,26 @@ def anndata(listing: Listing) -> Layout:
 def pcam(listing: Listing) -> Layout:
     """Recognise `x` (N, H, W, 3) of uint8, and `y` (N, 1, 1, 1) in a second file beside it."""
     stem, suffix = os.path.splitext(listing.path)
-    expect(listing.root("hdf5") == ["x"] and stem.endswith("_x"))
+    expect(listing.root("hdf5", many_files=True) == ["x"] and stem.endswith("_x"))
     images = listing.array("x")
     count, _, _, _ = images.shape
-    label_path = f"{stem[:-1]}y{suffix}"
-    with listing_of("", [label_path]) as label_file:
+    with listing_of("", [f"{stem[:-1]}y{suffix}"]) as label_file:
         expect(images.dtype == "u1" and label_file.array("y").shape == (count, 1, 1, 1))
+    parts: dict[str, list[str]] = {"train": [], "val": [], "test": []}
+    for path in listing.paths:
+        name = os.path.basename(path)
+        parts["val" if "valid" in name else "test" if "test" in name else "train"].append(path)
+    if not parts["train"]:
+        parts = {"train": [*listing.paths]}
     code = f"""
-images = ooc.open({listing.target}, 'x')
-labels = ooc.open({label_path!r}, 'y')[:, 0, 0, 0]
-pairs = ooc.zip(images, labels).map(lambda x, y: (np.float32(x) / 255, y))
-train = pairs     # the valid and test files of PCam are the other parts
+def pairs(paths):
+    images = ooc.open(paths, 'x')
+    paths = [path.replace('_x{suffix}', '_y{suffix}') for path in paths]
+    labels = ooc.open(paths, 'y')[:, 0, 0, 0]
+    return ooc.zip(images, labels).map(lambda x, y: (np.float32(x) / 255, y))
 """
-    summary = f"{count:,} images, labels in a second file"
+    code += "\n".join(f"{name} = pairs({paths})" for name, paths in parts.items() if paths)
+    summary = f"{listing.count_text}{count:,} images, labels in a second file"
     return Layout("PCam", summary, lines(code), ("x",))
 
 
@@ -74,39 +87,51 @@ def fastmri(listing: Listing) -> Layout:
     kspace = listing.array("kspace")
     slices, *coils, _, _ = kspace.shape
     expect("ismrmrd_header" in names and kspace.dtype.kind == "c" and len(coils) < 2)
-    # Test files have no reconstruction, and can't be trained on.
     targets = ["reconstruction_rss"] if coils else ["reconstruction_esc", "reconstruction_rss"]
-    target = [name for name in targets if name in names][0]  # noqa: RUF015  # raises IndexError
+    targets = [name for name in targets if name in names]
+    expect(targets or listing.array("mask").shape == kspace.shape[-1:])
     files = f"{listing.files:,} volumes, the first of " if listing.files > 1 else "a volume of "
     summary = f"{files}{slices} slices" + (f" of {coils[0]} coils" if coils else "")
-    return Layout("fastMRI", summary, _slices(listing, target, bool(coils)), (target,))
+    name = "fastMRI" if targets else "fastMRI test files"
+    return Layout(name, summary, _slices(listing, targets, bool(coils)), (*targets, "kspace")[:1])
 
 
-def _slices(listing: Listing, target: str, coils: bool) -> tuple[str, ...]:
-    """Return code for slices of volumes: volumes of the same width become one array."""
-    target_code = listing.target
-    deep = ", recursive=True" if "**" in target_code else ""
-    is_list = target_code.startswith("[")
-    paths = target_code if is_list else f"sorted(glob.glob({target_code}{deep}))"
-    paths = f"[{target_code}]" if listing.files == 1 else paths
+def _slices(listing: Listing, targets: list[str], coils: bool) -> tuple[str, ...]:
+    """Return code for slices of volumes: volumes of the same width become one array.
+
+    Without targets, slices are for a trained model, volume by volume.
+    """
+    paths = listing.paths_code
+    imports = "import glob\n" if "glob.glob" in paths else ""
     combined = "np.sqrt((np.abs(space) ** 2).sum(1))" if coils else "np.abs(space)"
+    transform = f"""axes = (-2, -1)
+    space = np.fft.ifft2(np.fft.ifftshift(kspace, axes), norm='ortho')
+    image = np.fft.fftshift({combined}, axes)"""
+    if not targets:
+        code = f"""{imports}def image(kspace):
+    {transform}
+    return np.float32(image)
+for path in {paths}:
+    mask = np.asarray(ooc.open(path, 'mask'))     # the columns that were measured
+    loader = ooc.open(path, 'kspace').map(image).batches(8)
+    # images = model.predict(loader.to_tf())
+"""
+        return lines(code)[:-3]
     code = f"""
 from collections import defaultdict
 by_shape = defaultdict(list)
 for path in {paths}:
     by_shape[ooc.open(path, 'kspace').shape[1:]].append(path)
 def image(kspace, target):
-    axes = (-2, -1)
-    space = np.fft.ifft2(np.fft.ifftshift(kspace, axes), norm='ortho')
-    image = np.fft.fftshift({combined}, axes)
+    {transform}
     (h, w), (m, n) = image.shape[1:], target.shape[1:]
     return np.float32(image[:, (h - m) // 2:(h + m) // 2, (w - n) // 2:(w + n) // 2]), target
 def slices(paths):
-    both = ooc.zip(ooc.open(paths, 'kspace'), ooc.open(paths, {target!r}))
+    both = ooc.zip(ooc.open(paths, 'kspace'), ooc.open(paths, {targets[0]!r}))
     return both.map(image)
 train = ooc.concat([slices(paths) for paths in by_shape.values()])
 """
-    return lines(("import glob" if "glob.glob" in paths else "") + code)
+    return lines(imports + code.lstrip())
 
 
 def ome(listing: Listing) -> Layout:
@@ -185,7 +210,18 @@ def _multiscale(listing: Listing, group: str) -> tuple[str, list[str], int]:
 
 
 def dlio(listing: Listing) -> Layout:
-    """Recognise files of one sample: `x` (H, W, 1) and `y` in ``.npz``, `records` in HDF5."""
+    """Recognise files of one sample: `x` (H, W, 1) and `y` in ``.npz``, `records` in HDF5.
+
+    A ``.npy`` has the sample alone, (H, W, 1).
+    """
+    if listing.kind == "npy":
+        sample = listing.array("")
+        height, width, last = sample.shape
+        expect(listing.files > 1 and sample.dtype == "u1" and last == 1 < min(height, width))
+        code = f"images = ooc.open({listing.target}, axis=None)     # each file is one element\n"
+        code_lines = lines(code + split("images", listing.files), "x")
+        summary = f"{listing.count_text}{height} × {width}"
+        return Layout("One sample per file, as DLIO", summary, code_lines, ("",), axis=None)
     names = sorted(listing.root("npz", "hdf5", many_files=True))
     data, label = ("x", "y") if names == ["x", "y"] else ("records", "labels")
     images, labels = listing.array(data), listing.array(label)

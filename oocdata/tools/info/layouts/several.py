@@ -21,7 +21,7 @@ def arrays_of_the_same_rows(opening: Opening, names: Sequence[str]) -> Layout | 
     of rows, else like this one, is for validation if it says so, else for testing.
     """
     with suppress(SourceError), listing_of(repr(opening.target), opening.paths()) as listing:
-        found = {name.strip("/"): listing.array(name) for name in names}
+        found = listing.arrays("", [name.strip("/") for name in names])
         found = {name: array for name, array in found.items() if array.is_numeric}
         data = [name for name in data_variables(found) if not is_time(found[name].attributes)]
         if not data:

@@ -18,8 +18,7 @@ def well(listing: Listing) -> Layout:
     fields = {**scalars, **vectors}
     ((count, steps, *_),) = {field.shape[:ndim] for field in fields.values()}
     expect(steps > 1)
-    code = f"target = {listing.target}\n"
-    parts = []
+    code, parts = "", list[str]()
     if scalars:
         code += f"""{listed("keys", scalars)}
 scalars = ooc.stack([ooc.open(target, key, axis=(0, 1)) for key in keys])
@@ -28,9 +27,21 @@ scalars = ooc.stack([ooc.open(target, key, axis=(0, 1)) for key in keys])
     for number, key in enumerate(vectors):
         code += f"vector_{number} = ooc.open(target, {key!r}, axis=(0, 1))\n"
         parts.append(f"vector_{number}")
-    code += f"""fields = ooc.concatenate([{", ".join(parts)}])     # channels last
-train = fields.windows({min(4, steps - 1)}, 1)     # within a trajectory; data/valid/*.hdf5 is for validation
-"""  # noqa: E501
+    joined = f"ooc.concatenate([{', '.join(parts)}])"
+    windows = f".windows({min(4, steps - 1)}, 1)"
+    if listing.is_one_array(next(iter(fields)), axis=(0, 1)):  # trajectories of one length
+        code = f"target = {listing.target}\n{code}fields = {joined}     # channels last\n"
+        code += f"train = fields{windows}"
+    else:
+        body = "\n    ".join([*code.splitlines(), f"return {joined}     # channels last"])
+        code = f"""
+import glob
+def fields(target):     # files differ in their steps
+    {body}
+paths = {listing.paths_code}
+train = ooc.concat([fields(path){windows} for path in paths])
+"""
+    code = f"{code.rstrip()}     # within a trajectory; data/valid/*.hdf5 is for validation"
     summary = f"{listing.count_text}{count:,} trajectories × {steps:,} steps, {len(fields)} fields"
     return Layout("The Well", summary, lines(code), tuple(fields))
 

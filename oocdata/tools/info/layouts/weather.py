@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from oocdata.tools.info.layouts.layout import Layout, Listing, expect, lines, listed, split
 
 _LEVELS = ("level", "hybrid")
@@ -48,13 +50,32 @@ air = [ooc.open(path, key, axis='time'{decode}) for key in keys]     # each ({le
 surface = ooc.stack([*ground{constants}], axis=0)
 """
         parts += ", surface"
+    known, select = _valid(listing)
     code += f"""fields = ooc.concatenate([{parts}], axis=0)     # channels first
-pairs = fields.windows((-1, 0), 1)     # two hours in, the next one out
+{select}pairs = fields.windows((-1, 0), 1)     # two hours in, the next one out
 {split("pairs", time)}
 """
-    summary = f"{time:,} times, {len(names):,} arrays, such as {air[0]} by {level}"
+    summary = f"{time:,} times{known}, {len(names):,} arrays, such as {air[0]} by {level}"
     keys = (*air[:3], *ground[:2], *fixed[:1])
     return Layout("Weather by levels, as ARCO-ERA5", summary, lines(code), keys)
+
+
+def _valid(listing: Listing) -> tuple[str, str]:
+    """Return words on the times that ARCO-ERA5 has data of, and lines that leave out others.
+
+    Not their number: `time` would have to be read, a million numbers.
+    """
+    attributes = listing.attributes("")
+    first, last = (attributes.get(f"valid_time_{end}") for end in ("start", "stop"))
+    if not (isinstance(first, str) and isinstance(last, str)):
+        return "", ""
+    code = f"""time = ooc.open(path, 'time', decode=True)
+time = np.asarray(time, time.unit)
+# valid_time_start, valid_time_stop: other times hold no data
+first, last = np.datetime64({first!r}), np.datetime64({last!r}) + 1
+fields = fields[np.searchsorted(time, first):np.searchsorted(time, last)]
+"""
+    return f", with data from {first} to {last}", code
 
 
 def anemoi(listing: Listing) -> Layout:
@@ -79,19 +100,40 @@ pairs = fields.windows((-1, 0), 1, episodes=lengths)     # never across a missin
     return Layout("anemoi", summary, lines(code + split("pairs", dates)), ("data",))
 
 
+def anemoi_forecasts(listing: Listing) -> Layout:
+    """Recognise anemoi's trajectories: `data` (base dates, variables, ensembles, steps, cells)."""
+    expect({"base_dates", "steps"} <= {*listing.root("zarr")})
+    runs, variables, _, steps, cells = listing.array("data").shape
+    expect(len(listing.attributes("")["variables"]) == variables)
+    expect(listing.array("base_dates").shape == (runs,) and steps > 2)
+    code = f"""
+fields = ooc.open({listing.target}, 'data', axis=(0, 3))     # base date × step
+pairs = fields.windows((-1, 0), 1)     # within a forecast
+{split("pairs", runs)}     # whole forecasts
+"""
+    summary = f"{runs:,} base dates × {steps:,} steps, {variables} variables × {cells:,} cells"
+    return Layout("anemoi forecasts", summary, lines(code), ("data",))
+
+
 def makani(listing: Listing) -> Layout:
-    """Recognise `fields` (T, C, lat, lon) with `timestamp` (T) and `valid_data` (T, C)."""
-    listing.root("hdf5", many_files=True)
+    """Recognise `fields` (T, C, lat, lon) with coordinates, and mostly `valid_data` (T, C)."""
+    names = listing.root("hdf5", many_files=True)
     count, channels, _, _ = listing.array("fields").shape
     expect(listing.array("timestamp").shape == (count,))
-    expect(listing.array("valid_data").shape == (count, channels))
     code = f"""
 target = {listing.target}
 fields = ooc.open(target, 'fields')
-valid = np.asarray(ooc.open(target, 'valid_data')).all(axis=1)
-time = np.asarray(ooc.open(target, 'timestamp'))[valid]
-lengths = ooc.episodes(time=time, step=np.diff(time).min())
-pairs = fields[valid].windows((-1, 0), 1, episodes=lengths)
+time = np.asarray(ooc.open(target, 'timestamp'))
+"""
+    if "valid_data" in names:  # years as one virtual dataset have none
+        expect(listing.array("valid_data").shape == (count, channels))
+        code += """valid = np.asarray(ooc.open(target, 'valid_data')).all(axis=1)
+fields, time = fields[valid], time[valid]
+"""
+    else:
+        expect({"channel", "lat", "lon"} <= {*names})
+    code += f"""lengths = ooc.episodes(time=time, step=np.diff(time).min())
+pairs = fields.windows((-1, 0), 1, episodes=lengths)
 {split("pairs", count)}
 """
     summary = f"{listing.count_text}{count:,} times × {channels} channels"
@@ -114,4 +156,19 @@ pairs = frames.windows({inputs}, {targets})
     return Layout("SEVIR", summary, lines(code), (kind,))
 
 
-WEATHER = (arco, anemoi, makani, sevir)
+def sevir_lightning(listing: Listing) -> Layout:
+    """Recognise tables of flashes (N, 5), each under the id of its event."""
+    events = listing.root("hdf5", many_files=True)
+    expect(events and all(re.fullmatch(r"[RS]\d{6,}", event) for event in events))
+    flashes = listing.array(events[0])
+    expect(flashes.dtype.kind == "f" and flashes.shape[1:] == (5,))
+    code = f"""
+flashes = ooc.open({listing.target}, '*', axis=None)     # (flashes, 5) of each event
+ids = [name.rpartition('/')[2] for name in flashes.parts.names]     # of the other sensors too
+{split("flashes", len(events) * listing.files)}
+"""
+    summary = f"{listing.count_text}{len(events):,} events"
+    return Layout("SEVIR lightning", summary, lines(code, "x"), ("*",), axis=None)
+
+
+WEATHER = (arco, anemoi, anemoi_forecasts, makani, sevir, sevir_lightning)
