@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import tempfile
 import time
 from contextlib import suppress
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -77,7 +77,10 @@ class Nginx(Program):
         self._scratch: str | None = None
 
     def start(self) -> None:
-        """Start nginx and wait until it accepts connections."""
+        """Start nginx and wait until a worker of it answers.
+
+        Before, a signal to end may come while the master looks at none: it then waits for another.
+        """
         nginx = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
         if nginx is None:
             raise UnavailableError("nginx is not installed (Debian: apt-get install nginx-light)")
@@ -102,7 +105,10 @@ class Nginx(Program):
         deadline = time.monotonic() + PATIENCE
         while True:
             with suppress(ConnectionRefusedError):
-                socket.create_connection((self.address, port), timeout=PATIENCE).close()
+                connection = HTTPConnection(self.address, port, timeout=PATIENCE)
+                connection.request("HEAD", "/")
+                connection.getresponse()
+                connection.close()
                 return
             if process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"nginx did not start; see its message above: {command}")
