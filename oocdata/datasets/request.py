@@ -229,7 +229,7 @@ def read_columns(
     """Read several batches at once; yield those of each request, as `ArrayRequest.read_parts` does.
 
     Boxes that are part of another request's are copied from its arrays, which are read before.
-    PDEBench's fields, whose inputs are the first 10 of 21 steps, take 1 / 1.3 of processor time.
+    PDEBench's fields, whose inputs are the first 10 of 21 steps, come 1.6 times as fast by `to_tf`.
     """
     found: dict[int, list[Any]] = {}
     for number, request in enumerate(requests):

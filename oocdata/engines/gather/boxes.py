@@ -45,8 +45,8 @@ _SCRATCH_BYTES = 1 << 18
 
 _TASK_BYTES = 4 << 20
 """Least bytes that a thread copies, where idle decoding threads help: memory may have room for only
-one batch being read. On two cores, steps of such batches of Zarr chunks (anemoi, ARCO-ERA5) wait
-for 1 / 1.3 of the processor time.
+one batch being read. On two cores, such batches of ARCO-ERA5 come 1.3 times as fast by `to_tf`, of
+anemoi 1.2 times.
 """
 
 _FEWEST_BOXES = 8
