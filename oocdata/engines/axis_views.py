@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent, Ints, slice_boxes, split_into_points
+from oocdata.box import Extent, Ints, slice_boxes
 from oocdata.engines.columns import chosen_names
 from oocdata.engines.copying import read_through
 from oocdata.engines.source import Boxes, Source, Storage, WithStorage
@@ -99,26 +99,20 @@ class AxisView(WithStorage):
         if out.size == 0:
             return
         indexed = self._indexed_axis(extent)
-        if indexed is not None and _are_alike(origins[:, indexed]):
-            for view, begins, cut, within, places in self._neighbours(indexed, origins, extent):
-                across: Any = (slice(None),) * indexed
+        if indexed is not None:
+            for view, begins, cut, within, places in self._spans(indexed, origins, extent):
                 start, stop = int(places[0]), int(places[-1]) + 1
-                if np.array_equal(places - start, within) and len(within) == stop - start:
-                    view.read(begins, cut, out[(slice(None), *across, slice(start, stop))])
+                ascend = np.array_equal(places, np.arange(start, stop))
+                across: Any = (slice(None),) * indexed
+                region = (*across, slice(start, stop) if ascend else places)
+                if ascend and np.array_equal(within, places - start):  # all that is read is chosen
+                    view.read(begins, cut, out[(slice(None), *region)])
                     continue
                 for batch, boxes in read_through(view, begins, cut, self.dtype, _SCRATCH_BYTES):
-                    out[(batch, *across, places)] = boxes.take(within, indexed + 1)
-            return
-        if indexed is not None:
-            spans = self._spans(indexed, origins, extent)
-            if spans is None:  # read one position at a time
-                for number in range(extent.lengths[indexed]):
-                    begins, cut, region = slice_boxes(origins, extent, indexed, number, number + 1)
-                    self.read(begins, cut, out[region])
-                return
-            view, begins, cut, within = spans
-            for batch, boxes in read_through(view, begins, cut, self.dtype, _SCRATCH_BYTES):
-                out[batch] = np.take_along_axis(boxes, within[batch], indexed + 1)
+                    if within.ndim == 1:
+                        out[(batch, *region)] = boxes.take(within, indexed + 1)
+                    else:
+                        out[batch] = np.take_along_axis(boxes, within[batch], indexed + 1)
             return
         if out.dtype != self.dtype and not np.can_cast(self.source.dtype, self.dtype, "safe"):
             # Convert by way of the view's dtype, which may round or wrap stored numbers.
@@ -140,14 +134,9 @@ class AxisView(WithStorage):
     def read_boxes(self, origins: Ints, extent: Extent) -> list[Boxes]:
         """Return the boxes of the source that are read, without duplicates."""
         indexed = self._indexed_axis(extent)
-        if indexed is not None and len(origins) and _are_alike(origins[:, indexed]):
-            parts = self._neighbours(indexed, origins, extent)
-            return [box for view, begins, cut, *_ in parts for box in view.read_boxes(begins, cut)]
-        if indexed is not None:
-            if (spans := self._spans(indexed, origins, extent)) is not None:
-                view, begins, cut, _ = spans
-                return view.read_boxes(begins, cut)
-            return self.read_boxes(*split_into_points(origins, extent, indexed))
+        if indexed is not None and extent.size and len(origins):
+            spans = self._spans(indexed, origins, extent)
+            return [box for view, begins, cut, *_ in spans for box in view.read_boxes(begins, cut)]
         stored_origins, stored_extent = self._stored(origins, extent)
         return [(self.source, np.unique(stored_origins, axis=0), stored_extent)]
 
@@ -160,54 +149,53 @@ class AxisView(WithStorage):
 
     def _spans(
         self, axis: int, origins: Ints, extent: Extent
-    ) -> tuple[AxisView, Ints, Extent, Ints] | None:
-        """Return boxes that hold all positions between those of each box along an indexed axis.
-
-        Also a view with all positions, of which they are boxes, and the places of the chosen
-        positions in each, to be taken along the axis. None if that would read too much in between.
-        """
-        at = [mapped for mapped, _ in self.axis_maps].index(axis)
-        table: Any = self.axis_maps[at][1]
-        length, stored = extent.lengths[axis], self.source.shape[at]
-        numbers = table[origins[:, axis, None] + np.arange(length) * extent.strides[axis]]
-        lows = numbers.min(axis=1)
-        span = int((numbers.max(axis=1) - lows).max(initial=0)) + 1
-        nbytes = prod(self.source.shape[at + 1 :]) * self.dtype.itemsize
-        if (span - length) * nbytes > length * _GAP_BYTES:
-            return None
-        begins, shape, maps = origins.copy(), list(self.shape), list(self.axis_maps)
-        begins[:, axis] = np.minimum(lows, stored - span)
-        maps[at], shape[axis] = (axis, range(stored)), stored
-        view = replace(self, axis_maps=tuple(maps), shape=tuple(shape))
-        within = numbers - begins[:, axis, None]
-        others = [other + 1 for other in range(len(shape)) if other != axis]
-        return view, begins, extent.with_axis(axis, span), np.expand_dims(within, others)
-
-    def _neighbours(
-        self, axis: int, origins: Ints, extent: Extent
     ) -> Iterator[tuple[AxisView, Ints, Extent, Ints, Ints]]:
-        """Cut boxes that begin alike along an indexed axis into runs that are read at once.
+        """Yield boxes that hold the positions of boxes along an indexed axis, and those between.
 
-        Yields a view of all positions of a run, the boxes in it, and the places of the chosen
-        positions in these boxes and in the whole boxes.
+        Each with a view that has all positions, and the places of the chosen positions in these
+        boxes and in the whole boxes. Boxes that begin alike are cut where little is chosen. Of
+        others, each has places of its own, to be taken along the axis; or, if that reads too much
+        in between, its positions are read one by one.
         """
         at = [mapped for mapped, _ in self.axis_maps].index(axis)
         table: Any = self.axis_maps[at][1]
-        begin, itemsize = int(origins[0, axis]), self.dtype.itemsize
-        numbers = table[begin : begin + extent.spans[axis] : extent.strides[axis]]
-        order = numbers.argsort(kind="stable")
-        ordered = numbers[order]
-        most = max(1, _SCRATCH_BYTES // (extent.size // len(numbers) * itemsize))
-        steps, nbytes = np.diff(ordered), prod(self.source.shape[at + 1 :]) * itemsize
-        far = (steps * nbytes > _GAP_BYTES) | (np.diff(ordered // most) > 0)
-        begins = origins.copy()
-        begins[:, axis] = 0
-        for places in np.split(order, np.flatnonzero((steps > 1) & far) + 1):
-            low, stop = int(numbers[places[0]]), int(numbers[places[-1]]) + 1
-            maps, shape = list(self.axis_maps), list(self.shape)
-            maps[at], shape[axis] = (axis, range(low, stop)), stop - low
-            view = replace(self, axis_maps=tuple(maps), shape=tuple(shape))
-            yield view, begins, extent.with_axis(axis, stop - low), numbers[places] - low, places
+        length, stored, itemsize = extent.lengths[axis], self.source.shape[at], self.dtype.itemsize
+        position_bytes = prod(self.source.shape[at + 1 :]) * itemsize
+        begins, alike = origins.copy(), bool((origins[:, axis] == origins[0, axis]).all())
+        firsts = origins[: 1 if alike else None, axis, None]
+        numbers = table[firsts + np.arange(length) * extent.strides[axis]]
+        if alike:
+            numbers = numbers[0]
+            order = numbers.argsort(kind="stable")
+            ordered = numbers[order]
+            most = max(1, _SCRATCH_BYTES // (extent.size // length * itemsize))
+            steps = np.diff(ordered)
+            far = (steps * position_bytes > _GAP_BYTES) | (np.diff(ordered // most) > 0)
+            begins[:, axis] = 0
+            for places in np.split(order, np.flatnonzero((steps > 1) & far) + 1):
+                low, stop = int(numbers[places[0]]), int(numbers[places[-1]]) + 1
+                view, cut = self._with_range(at, low, stop), extent.with_axis(axis, stop - low)
+                yield view, begins, cut, numbers[places] - low, places
+            return
+        lows = numbers.min(axis=1)
+        span = int((numbers.max(axis=1) - lows).max()) + 1
+        if (span - length) * position_bytes > length * _GAP_BYTES:
+            for place in range(length):
+                first, point, _ = slice_boxes(origins, extent, axis, place, place + 1)
+                yield self, first, point, np.zeros(1, np.int64), np.array([place])
+            return
+        begins[:, axis] = np.minimum(lows, stored - span)
+        within = numbers - begins[:, axis, None]
+        others = [other + 1 for other in range(len(self.shape)) if other != axis]
+        view, cut = self._with_range(at, 0, stored), extent.with_axis(axis, span)
+        yield view, begins, cut, np.expand_dims(within, others), np.arange(length)
+
+    def _with_range(self, at: int, start: int, stop: int) -> AxisView:
+        """Return the view with a range of positions along an axis of storage."""
+        maps, shape = list(self.axis_maps), list(self.shape)
+        axis: Any = maps[at][0]
+        maps[at], shape[axis] = (axis, range(start, stop)), stop - start
+        return replace(self, axis_maps=tuple(maps), shape=tuple(shape))
 
     def _stored(self, origins: Ints, extent: Extent) -> tuple[Ints, Extent]:
         """Return boxes as boxes of the source."""
@@ -272,7 +260,3 @@ def take_places(source: Source, axis: int, places: Ints) -> Taken:
     maps[axis] = axis, places
     shape = (*source.shape[:axis], len(places), *source.shape[axis + 1 :])
     return Taken(source, tuple(maps), shape, source.dtype)
-
-
-def _are_alike(begins: Ints) -> bool:
-    return bool((begins == begins[0]).all())

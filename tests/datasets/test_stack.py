@@ -78,6 +78,14 @@ def test_boxes_at_several_places_of_a_table(gap: int, reads: int, monkeypatch: A
     assert len(source.reads) == reads
 
 
+def test_no_numbers_at_chosen_positions(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("u", data=sample_array((40, 6, 5)), chunks=(4, 3, 5), compression=1)
+    loader = ooc.open(tmp_path / "a.h5")[:, [1, 4], 0:0].batches(8, shuffle=True)
+    assert "40" in str(loader.explain())
+    assert [batch.shape for batch in loader] == [(8, 2, 0)] * 5
+
+
 class TestStacked(SourceConformance):
     def make(self, folder: Path, array: np.ndarray) -> Source:
         if array.ndim == 1:
