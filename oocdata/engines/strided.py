@@ -85,46 +85,42 @@ class Strided(WithStorage):
     ) -> None:
         if out.size == 0:
             return
-        plan = self.plan(extent, out)
+        plan, boxes = self.plan(extent, out), origins.shape[0]
         try:
             opened = self.file.opened()
+            if not opened.unchanged():
+                raise self._changed(opened)
+            if boxes > plan.boxes and opened.number < 0:  # a store: in the order of the requests
+                order = origins.dot(self.steps).argsort(kind="stable")
+                origins, places = origins[order], order if places is None else places[order]
+            if plan.slabs is not None:
+                self._read_slabs(plan.slabs, origins, extent, out, places)
+            elif not plan.direct:
+                self._read_through(opened, plan, origins, extent, out, places)
+            elif (
+                boxes == 1 == out.shape[0]
+                and plan.file_offsets.size == 1
+                and self.chunk_offsets is None
+                and isinstance(opened, Descriptor)
+                and out.flags.c_contiguous
+            ):
+                # Without tables of runs: an element of a map-style dataset takes 19 µs of processor
+                # time for 60 KB and 9 µs for 784 bytes, against 28 and 18 µs.
+                try:
+                    opened.read_into(out, self.offset + int(origins[0].dot(self.steps)))
+                except UnfinishedError as error:
+                    raise self._unfinished(opened, error) from error.cause
+            else:
+                places = np.arange(boxes) if places is None else places
+                for start in range(0, boxes, plan.boxes):
+                    batch = slice(start, start + plan.boxes)
+                    self._fill(opened, plan, origins[batch], extent, out, places[batch])
+            # Compared again, so that a file overwritten during the read is an error.
+            if not opened.unchanged():
+                raise self._changed(opened)
         except SourceError as error:
-            error.key = self._storage.key
-            error.set_rows(covered_positions(origins, extent, self.axis))
-            self._for_part(error)
+            self._complete(error, covered_positions(origins, extent, self.axis))
             raise
-        boxes = origins.shape[0]
-        if not opened.unchanged():
-            raise self._changed(opened, covered_positions(origins, extent, self.axis))
-        if boxes > plan.boxes and opened.number < 0:  # in a store: in the order of the requests
-            order = origins.dot(self.steps).argsort(kind="stable")
-            origins, places = origins[order], order if places is None else places[order]
-        if plan.slabs is not None:
-            self._read_slabs(plan.slabs, origins, extent, out, places)
-            return
-        if not plan.direct:
-            self._read_through(opened, plan, origins, extent, out, places)
-        elif (
-            boxes == 1 == out.shape[0]
-            and plan.file_offsets.size == 1
-            and self.chunk_offsets is None
-            and isinstance(opened, Descriptor)
-            and out.flags.c_contiguous
-        ):
-            # Without tables of runs: an element of a map-style dataset takes 19 µs of processor
-            # time for 60 KB and 9 µs for 784 bytes, against 28 and 18 µs.
-            try:
-                opened.read_into(out, self.offset + int(origins[0].dot(self.steps)))
-            except UnfinishedError as error:
-                raise self._unfinished(opened, origins, extent, error.cause) from error.cause
-        else:
-            places = np.arange(boxes) if places is None else places
-            for start in range(0, boxes, plan.boxes):
-                batch = slice(start, start + plan.boxes)
-                self._fill(opened, plan, origins[batch], extent, out, places[batch])
-        # Compared again, so that a file overwritten during the read is an error.
-        if not opened.unchanged():
-            raise self._changed(opened, covered_positions(origins, extent, self.axis))
 
     read_to = read
 
@@ -147,16 +143,22 @@ class Strided(WithStorage):
         starts, lengths, offsets = self._located(starts, lengths)
         nbytes = lengths * self.strides[0]
         addresses = np.cumsum(nbytes) - nbytes + out.ctypes.data
-        opened = self.file.opened()
-        if not opened.unchanged():
-            raise self._changed(opened, _spanned(starts, lengths))
         try:
-            opened.read_runs(offsets, addresses, nbytes, out)
-        except UnfinishedError as error:
-            failed = run_boxes(self, starts[error.run : error.run + 1], int(lengths[error.run]))
-            raise self._unfinished(opened, *failed, error.cause) from error.cause
-        if not opened.unchanged():
-            raise self._changed(opened, _spanned(starts, lengths))
+            opened = self.file.opened()
+            if not opened.unchanged():
+                raise self._changed(opened)
+            try:
+                opened.read_runs(offsets, addresses, nbytes, out)
+            except UnfinishedError as error:
+                failed = self._unfinished(opened, error)
+                first = int(starts[error.run])
+                self._complete(failed, range(first, first + int(lengths[error.run])))
+                raise failed from error.cause
+            if not opened.unchanged():
+                raise self._changed(opened)
+        except SourceError as error:
+            self._complete(error, _spanned(starts, lengths))
+            raise
         if self.stored != self.dtype:
             out[...] = out.view(self.stored)
 
@@ -246,48 +248,45 @@ class Strided(WithStorage):
         try:
             (self._read_files or opened.read_runs)(starts, addresses, lengths, memory)
         except UnfinishedError as error:
-            run = error.run
-            box = run // len(plan.file_offsets) if boxes is None else int(boxes[run])
-            failed = origins[box : box + 1]
-            raise self._unfinished(opened, failed, extent, error.cause) from error.cause
+            failed = self._unfinished(opened, error)
+            box = error.run // len(plan.file_offsets) if boxes is None else int(boxes[error.run])
+            self._complete(failed, covered_positions(origins[box : box + 1], extent, self.axis))
+            raise failed from error.cause
 
-    def _unfinished(
-        self, opened: Readable, origins: Ints, extent: Extent, cause: OSError | None
-    ) -> SourceError:
-        key, rows = self._storage.key, covered_positions(origins, extent, self.axis)
-        if isinstance(cause, SourceError):  # its message is complete but for dataset and rows
-            return self._for_part(type(cause)(cause.message, path=cause.path, key=key, rows=rows))
+    def _unfinished(self, opened: Readable, error: UnfinishedError) -> SourceError:
+        """Return the error for a run that was not read to its end, without its rows."""
+        cause, path = error.cause, self.file.version.path
+        if isinstance(cause, SourceError):  # other readers may raise the same one
+            return type(cause)(cause.message, path=cause.path)
         if not opened.unchanged():
-            return self._changed(opened, rows)
-        context: Any = {"path": self.file.version.path, "key": key, "rows": rows}
+            return self._changed(opened)
         if cause is not None:
-            return self._for_part(SourceError(f"could not be read: {cause}.", **context))
-        return self._for_part(
-            TruncatedFileError(
-                "the file must hold the bytes of these rows; it ends before. It was cut short "
-                "after it was opened.",
-                **context,
-            )
+            return SourceError(f"could not be read: {cause}.", path=path)
+        return TruncatedFileError(
+            "the file must hold the bytes of these rows; it ends before. It was cut short after it "
+            "was opened.",
+            path=path,
         )
 
-    def _changed(self, opened: Readable, rows: range | Ints) -> SourceError:
+    def _changed(self, opened: Readable) -> SourceError:
+        """Return the error for a file that is another version, without its rows."""
         try:
-            opened.compare(self._storage.key, rows)
+            opened.compare()
         except SourceError as error:
-            return self._for_part(error)
-        return self._for_part(
-            SourceError(
-                "the file must stay as it is while it is read; it changed, and changed back.",
-                path=self.file.version.path,
-                key=self._storage.key,
-                rows=rows,
-            )
+            return error
+        return SourceError(
+            "the file must stay as it is while it is read; it changed, and changed back.",
+            path=self.file.version.path,
         )
 
-    def _for_part(self, error: SourceError) -> SourceError:
-        """Return an error with its rows mapped to one of the datasets, if there are several."""
-        parts: JoinedParts | None = getattr(self.chunk_offsets, "parts", None)
-        return error if parts is None else parts.assign_part(error)
+    def _complete(self, error: SourceError, rows: range | Ints) -> None:
+        """Add the dataset and the rows to an error without rows; of several datasets, the first."""
+        if error.rows is None:
+            error.key = self._storage.key
+            error.set_rows(rows)
+            parts: JoinedParts | None = getattr(self.chunk_offsets, "parts", None)
+            if parts is not None:
+                parts.assign_part(error)
 
 
 def _spanned(starts: Ints, lengths: Ints) -> range:
