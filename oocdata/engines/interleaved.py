@@ -15,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent, Ints, slice_boxes
+from oocdata.box import Extent, Ints, groups_of
 from oocdata.engines.axis_views import AxisView
 from oocdata.engines.buffers import scratch_memory
 from oocdata.engines.concat import Concat
@@ -90,15 +90,12 @@ class Interleaved(Concat):
         found = self._known_groups.get(key)
         if found is None:
             groups: dict[AxisView | None, list[Any]] = defaultdict(list)
-            extent = Extent.of([1] * len(self.shape)).with_axis(self.axis, length, stride)
-            origins = np.zeros((1, len(self.shape)), np.int64)
-            origins[:, self.axis] = begin
-            for _, start, stop in self._pieces(origins, extent):
-                begins, _, _ = slice_boxes(origins, extent, self.axis, start, stop)
-                ((part, _, within),) = self.shares(begins)
+            for number, places in groups_of(self._part_of(begin + stride * np.arange(length))):
+                part = self.parts[self.table.owners[number]]
                 whole, component = self._wholes.get(part, (None, 0))
-                at = int(within[0, self.axis])
-                groups[whole].append((part, at, slice(start, stop), component))
+                first, last = places[[0, -1]].tolist()
+                at = begin + stride * first + int(self._shift[number])
+                groups[whole].append((part, at, slice(first, last + 1), component))
             found = list(groups.items())
             if len(self._known_groups) < _MOST_GROUPS:
                 self._known_groups[key] = found
