@@ -294,8 +294,9 @@ class ArrayCache:
         """Note that chunks are about to be read; return whether they are not worth caching.
 
         They are not if few of those read so far came again while they would have been cached: as in
-        a shuffle of an array that outgrows the cache. Chunks of 4 MB that LZ4 packs are
-        decoded into the batch then, in 1 / 1.4 of the processor's time.
+        a shuffle of an array that outgrows the cache. Chunks of 4 MB that LZ4 packs are decoded
+        into the batch then: weather fields in 1 / 1.24 of the processor's time by NumPy iteration,
+        in 1 / 1.23 through `to_tf`.
         """
         room = self._room
         if self._recent is None:
