@@ -42,29 +42,15 @@ class Columns(SparseBoxes, Wrapped):
         names = chosen_names(stored.columns, self.places)
         return replace(stored, chunks=chunks, opened=None, columns=names)
 
-    def counts(self, rows: Ints) -> Ints:
-        """Return how many numbers of each row are stored, of all columns."""
+    def matrices(self, rows: Ints) -> Iterator[tuple[SparseRows, Ints, Ints]]:
         if isinstance(self.source, SparseRows):
-            return self.source.counts(rows)
-        counts = np.empty_like(rows)
+            yield from self.source.matrices(rows)
+            return
         for part, places, within in cast(Concat, self.source).shares(rows[:, None]):
-            counts[places] = cast(SparseRows, part).counts(within[:, 0])
-        return counts
-
-    def entries(self, rows: Ints) -> Entries:
-        """Read rows as stored, of these columns."""
-        if isinstance(self.source, SparseRows):
-            return self.source.entries(rows, self._column_of)
-        assert isinstance(self.source, Concat)
-        parts = [
-            (cast(SparseRows, part).entries(within[:, 0], self._column_of), places)
-            for part, places, within in self.source.shares(rows[:, None])
-        ]
-        return join_entries(parts, self.dtype)
+            yield cast(SparseRows, part), places, within[:, 0]
 
     @cached_property
-    def _column_of(self) -> Ints:
-        """Position of each column of the source among these; -1 for a column that is not."""
+    def column_of(self) -> Ints:
         table = np.full(self.source.shape[1], -1, np.int64)
         table[self.places] = np.arange(len(self.places))
         return table
