@@ -95,6 +95,17 @@ def test_patches_whose_chunks_all_fit_need_no_larger_cache(tmp_path: Path) -> No
     assert advise(reading) == ()
 
 
+def test_channels_of_several_arrays_are_not_rows_cut_by_chunks(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for name in "uv":
+            file.create_dataset(name, data=np.ones((64, 8, 32)), chunks=(16, 8, 32), compression=1)
+    fields = [
+        ooc.open(tmp_path / "a.h5", name)[:, channel] for name, channel in (("u", 3), ("v", 5))
+    ]
+    for view in (fields[0], ooc.stack(fields)):
+        assert reading_of(view.batches(8, shuffle=True)).chunks_per_row == 1
+
+
 @pytest.mark.parametrize(("rate", "bound"), [(90.0, True), (20.0, False)])
 def test_a_decoder_that_is_the_limit(rate: float, bound: bool) -> None:
     found = told(CHUNKED, rates={"sequential": rate}, decoder=100.0)

@@ -119,7 +119,9 @@ def reading_of(loader: Loader) -> Reading:
     elif storage.strides is None and storage.chunks is not None:
         chunks, first = np.array(storage.chunks), request.origins[0]
         covered = np.maximum(1, (first + spans - 1) // chunks - first // chunks + 1)
-        is_whole = (lengths == request.source.shape)[~is_sample_axis].all()
+        # The chunks of a stack end where a channel does, whatever the chunks of its arrays.
+        stacked = hasattr(request.source, "below")
+        is_whole = not stacked and (lengths == request.source.shape)[~is_sample_axis].all()
         chunks_per_row = int(covered[~is_sample_axis].prod()) if is_whole else 1
         chunk_rows = int(chunks[is_sample_axis].prod())
     order_mixing, orders = None, [order]
