@@ -157,6 +157,14 @@ def test_each_chunk_is_decoded_once_even_if_few_fit(monkeypatch: pytest.MonkeyPa
     assert decoded == Counter(dict.fromkeys(((place,) for place in wanted), 1))
 
 
+def test_a_file_that_is_gone_before_its_runs_are_read_names_them(tmp_path: Path) -> None:
+    source = _npy(tmp_path, "<i4")
+    (tmp_path / "a.npy").unlink()
+    with pytest.raises(SourceError, match="it is gone") as raised:
+        read_ragged(source, np.array([7, 3]), np.array([2, 1]), np.empty(3, "i4"))
+    assert raised.value.rows == (3, 4, 5, 6, 7, 8)  # from the first run to the last one
+
+
 def test_neighbouring_runs_are_read_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     usual = files.read_runs
