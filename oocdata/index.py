@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 import os
+import re
 import sys
 from bisect import bisect_left
 from collections.abc import Iterable
@@ -106,14 +107,28 @@ def as_flag(name: str, value: Any) -> bool:
     return bool(value)
 
 
+def looks_like_url(path: str) -> bool:
+    """Return whether a path is a URL, perhaps malformed: messages must not quote a password.
+
+    >>> [looks_like_url(one) for one in ("https:/user:key@host/x", "user:key@host", "12:30/a@b")]
+    [True, True, False]
+    """
+    return "://" in path or bool(re.match(r"[^/\\]*:([/\\]|[^/\\]*@)", path))
+
+
 def as_path(name: str, value: Any, *, allows_url: bool = False) -> str:
     """Return a local path as a str, with ``~`` expanded; raise if it is a URL, unless allowed."""
     if not isinstance(value, str | bytes | os.PathLike):
         raise ArgumentError(f"`{name}` must be a path; got {value!r}.")
     path = os.fsdecode(value)
-    if "://" in path and not allows_url:
-        scheme = path.partition("://")[0]  # the rest may hold a password
-        raise ArgumentError(f"`{name}` must be a path on this machine; got a URL, {scheme}://….")
+    if "://" in path and allows_url:
+        return path
+    if looks_like_url(path) and not os.path.lexists(re.split(r"[/\\]", path)[0]):
+        url = ", or a URL as text with its two slashes" if allows_url or name == "target" else ""
+        raise ArgumentError(
+            f"`{name}` must be a path on this machine{url}; got what looks like a URL. (It is not "
+            "shown, because it may hold a password.)"
+        )
     return os.path.expanduser(path)
 
 
