@@ -25,6 +25,7 @@ from stored_layouts import KINDS, numbers, write_kinds
 
 import oocdata as ooc
 from oocdata import cost, memory
+from oocdata.describe import fingerprint
 from oocdata.engines.cache import cache as chunk_cache
 from oocdata.engines.prefetch import cost_of, prefetched
 from oocdata.stores import blocks
@@ -166,6 +167,14 @@ def test_round_trips_to_the_first_batch(server: RangeServer, kind: str) -> None:
 
     assert round_trips(server, work) <= TRIPS[kind]
     assert server.most_at_once <= REQUESTS
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_fingerprint_takes_few_round_trips(server: RangeServer, kind: str) -> None:
+    """`to_tf` takes it before the first batch, from a sample of sixteen places."""
+    loader = opened(server, kind).batches(32, shuffle=True)
+    loader.explain()  # fetches the table of chunks
+    assert round_trips(server, lambda: fingerprint(loader)) <= 2
 
 
 @pytest.mark.parametrize(("name", "key"), [("group.zarr", "a/x"), ("places.zarr", None)])
@@ -836,6 +845,7 @@ import resource, sys, threading
 import numpy as np
 import oocdata as ooc
 from oocdata import cost, memory
+from oocdata.describe import fingerprint
 from oocdata.stores.link import link
 most = at_once = 0
 over = threading.Event()
