@@ -44,8 +44,6 @@ _MOST = 64 << 30
 _STEP = 16
 """A process measures the folder after it wrote the limit divided by this number."""
 
-_BLOCK = 4096
-
 _TAIL = struct.Struct("<IQ")
 """The end of a file: the length of the text before it, and the checksum of all before that."""
 
@@ -158,7 +156,7 @@ class CacheFolder:
 
     def make_room(self, nbytes: int) -> bool:
         """Make room for `nbytes` bytes; return whether they may be written."""
-        nbytes = -(-nbytes // _BLOCK) * _BLOCK
+        nbytes = -(-nbytes // self.page) * self.page
         if self._stopped:
             return False
         with _room:

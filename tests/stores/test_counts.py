@@ -143,7 +143,7 @@ def round_trips(server: RangeServer, work: Any) -> int:
     rounds = 0
     while not done.is_set():
         came = -1
-        while server.requests != came and not done.wait(0.03):
+        while server.requests != came and not done.wait(0.1):
             came = server.requests
         if server.at_once and not done.is_set():
             rounds += 1
@@ -170,11 +170,19 @@ def test_round_trips_to_the_first_batch(server: RangeServer, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_fingerprint_takes_few_round_trips(server: RangeServer, kind: str) -> None:
-    """`to_tf` takes it before the first batch, from a sample of sixteen places."""
+def test_a_fingerprint_asks_for_its_sample_at_once(server: RangeServer, kind: str) -> None:
+    """`to_tf` takes it before the first batch, from sixteen places."""
     loader = opened(server, kind).batches(32, shuffle=True)
-    loader.explain()  # fetches the table of chunks
-    assert round_trips(server, lambda: fingerprint(loader)) <= 2
+    loader.explain()  # fetches the table of chunks, and indices of shards
+    server.reset()
+    server.hold()
+    with ThreadPoolExecutor(1) as threads:
+        taken = threads.submit(fingerprint, loader)
+        try:
+            server.wait_for(8)  # neighbours are joined
+        finally:
+            server.release()
+        assert taken.result()
 
 
 @pytest.mark.parametrize(("name", "key"), [("group.zarr", "a/x"), ("places.zarr", None)])
