@@ -110,10 +110,12 @@ def as_flag(name: str, value: Any) -> bool:
 def looks_like_url(path: str) -> bool:
     """Return whether a path is a URL, perhaps malformed: messages must not quote a password.
 
-    >>> [looks_like_url(one) for one in ("https:/user:key@host/x", "user:key@host", "12:30/a@b")]
-    [True, True, False]
+    >>> [looks_like_url(one) for one in ("https:/user:key@host/x", "user:key@host")]
+    [True, True]
+    >>> [looks_like_url(one) for one in ("12:30/a@b", "sim.h5::/u")]
+    [False, False]
     """
-    return "://" in path or bool(re.match(r"[^/\\]*:([/\\]|[^/\\]*@)", path))
+    return "://" in path or bool(re.match(r"[^/\\:]*:([/\\]|[^/\\]*@)", path))
 
 
 def as_path(name: str, value: Any, *, allows_url: bool = False) -> str:
