@@ -418,6 +418,23 @@ def test_blocks_that_several_batches_need_are_fetched_once(
     assert server.nbytes <= 1.1 * rows.nbytes
 
 
+def test_a_shuffled_epoch_of_rows_that_fit_into_memory_fetches_each_byte_once(
+    tmp_path: Path,
+) -> None:
+    """Joined with what lies between them, such rows would be 1.8 times the array in each epoch."""
+    rows = np.random.default_rng(0).integers(0, 256, (8192, 8192), np.uint8)
+    np.save(tmp_path / "a.npy", rows)
+    with RangeServer(tmp_path) as server:
+        loader = ooc.open(f"{server.url}/a.npy").batches(512, shuffle=True)
+        said = loader.explain().fetching.epoch
+        server.reset()
+        for step, batch in enumerate(loader.epoch(0)):
+            assert_array_equal(batch, rows[loader.positions(step)])
+        assert said.nbytes == server.nbytes == rows.nbytes
+        list(loader.epoch(1))
+        assert server.nbytes == rows.nbytes
+
+
 @pytest.mark.parametrize("batch", [1, 4])
 @pytest.mark.parametrize(("name", "key"), [("small.npy", None), ("a.h5", "small")])
 def test_few_small_rows_at_a_time_come_out_of_blocks(
