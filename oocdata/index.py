@@ -123,14 +123,15 @@ def as_path(name: str, value: Any, *, allows_url: bool = False) -> str:
     if not isinstance(value, str | bytes | os.PathLike):
         raise ArgumentError(f"`{name}` must be a path; got {value!r}.")
     path = os.fsdecode(value)
-    if "://" in path and allows_url:
+    scheme, found, _ = path.partition("://")  # the rest may hold a password
+    if found and allows_url:
         return path
-    if looks_like_url(path) and not os.path.lexists(re.split(r"[/\\]", path)[0]):
-        url = ", or a URL as text with its two slashes" if allows_url or name == "target" else ""
-        raise ArgumentError(
-            f"`{name}` must be a path on this machine{url}; got what looks like a URL. (It is not "
-            "shown, because it may hold a password.)"
-        )
+    exists = not found and os.path.lexists(re.split(r"[/\\]", path)[0])
+    if looks_like_url(path) and not exists:
+        got = f"a URL, {scheme}://…" if found and scheme.isalnum() else "what looks like a URL"
+        if allows_url or name == "target":
+            got += ". Give URLs as text, with two slashes after the colon"
+        raise ArgumentError(f"`{name}` must be a path on this machine; got {got}.")
     return os.path.expanduser(path)
 
 

@@ -235,8 +235,8 @@ class Blob:
         self.about = str(data[stop - length : stop], "utf-8")
         return data[: stop - length]
 
-    def write(self, data: bytes) -> bool:
-        """Write bytes, as `Entry.write` does; return whether they were written."""
+    def write(self, data: bytes) -> None:
+        """Write bytes, as `Entry.write` does."""
         about = self.about.encode()
         content = data + about + struct.pack("<I", len(about))
         try:
@@ -246,10 +246,8 @@ class Blob:
                 with atomic_file(self.path, sync=False) as file:
                     file.write(content)
                     file.write(struct.pack("<Q", xxh3()(content)))
-                return True
         except OSError as error:
             self._folder.stop(error)
-        return False
 
 
 def _absolute(path: str | os.PathLike[str]) -> str:

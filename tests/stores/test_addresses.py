@@ -537,7 +537,7 @@ def test_a_url_without_a_host(url: str) -> None:
 
 
 def test_a_url_that_pathlib_shortened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ArgumentError, match="a URL as text with its two slashes"):
+    with pytest.raises(ArgumentError, match="URLs as text, with two slashes"):
         ooc.open(Path("https://host/a.npy"))
     monkeypatch.chdir(tmp_path)
     for name in ("run:/a.npy", "12:30@lab.npy"):  # files that exist
