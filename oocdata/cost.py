@@ -6,7 +6,7 @@ a sparse matrix, where its rows begin.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 from math import expm1, inf, prod
@@ -229,8 +229,8 @@ def fetching(loader: Loader) -> Fetching | None:
     with PlannedCache(inf, cached).used():
         first = cost_of(stored_reads(loader.requests(pass_.run(0))), cold=is_cold)
     trips = max(-(-first.requests // REQUESTS), -(-first.nbytes // scratch_share()))
-    chunks, others, elements = list[Cost](), list[Cost](), list[int]()
-    uncached = list[Fetch]()
+    costs = list[tuple[Cost, Cost]]()  # of chunks, and of rows that are not cached
+    elements, rows = list[int](), list[Fetch]()
     sent = link().traffic.requests
     # Planning a read takes eight times as long as finding its chunks. The first runs are short.
     for number in range(len(pass_)):
@@ -243,56 +243,37 @@ def fetching(loader: Loader) -> Fetching | None:
         for request in needed:
             followed.load(chunks_of([request]))
         cold = is_cold and count < REQUESTS
-        chunks.append(cost_of([one for one in reads if one.cached], cold=cold))
-        uncached += (rows := [one for one in reads if not one.cached])
-        others.append(cost_of(rows, cold=cold))
-        count += chunks[-1].requests + others[-1].requests
+        uncached = [one for one in reads if not one.cached]
+        chunks = cost_of([one for one in reads if one.cached], cold=cold)
+        costs.append((chunks, cost_of(uncached, cold=cold)))
+        rows += uncached
+        count += sum(cost.requests for cost in costs[-1])
         elements.append(_elements(loader, run))
         if link().traffic.requests - sent > _MOST_INDICES:
             break
-    rest, loaded = loader.steps.length - sum(elements), sum(one.loaded for one in planned)
-    decoded = sum(cached_bytes(source, source.storage()) for source in dataset.sources())
-    # If all chunks fit, each reader loads each once: by bytes, that many times those loaded so far.
-    most = max(1, readers * decoded / max(1, loaded)) if decoded <= budget else inf
-    most_rows, (_, addressed) = inf, _used(dataset)
-    if in_folder:  # rows are fetched once, in whole pages
-        once = max(addressed * loader.steps.length, cost_of(uncached).nbytes)
-        most_rows = once / max(1, sum(cost.nbytes for cost in others))
-    times = 0.0
-    if loader.order.lanes is not None:
+    each = np.array(costs, np.float64)[:, :, :2]  # by run, kind, and requests or bytes
+    total, length, half = each.sum(0), loader.steps.length, len(elements) // 2
+    rest, loaded = length - sum(elements), sum(one.loaded for one in planned)
+    # The rest costs as much as the later half of these runs: the first are shorter, and fill the
+    # cache.
+    epoch = total + each[half:].sum(0) * rest / max(1, sum(elements[half:]))
+    if rest and loader.order.lanes is not None:
         # Windows load most of their chunks when they begin, maybe before the later half of these
         # runs, and other windows may begin in it.
-        whole = _decoded(loader, budget) * loader.steps.length
-        times = max(1.0, whole / max(1, followed.loaded))
-    parts = (
-        _extended(chunks, elements, rest, most, times),
-        _extended(others, elements, rest, most_rows),
-    )
-    requests, nbytes, exact = zip(*parts, strict=True)
+        whole = _decoded(loader, budget) * length
+        epoch[0] = total[0] * max(1.0, whole / max(1, followed.loaded))
+    decoded = sum(cached_bytes(source, source.storage()) for source in dataset.sources())
+    if decoded <= budget:  # each reader loads each chunk once
+        epoch[0] = np.minimum(epoch[0], total[0] * max(1, readers * decoded / max(1, loaded)))
+    if in_folder and total[1, 1]:  # rows are fetched once, in whole pages
+        once = max(_used(dataset)[1] * length, cost_of(rows).nbytes)
+        epoch[1] = np.minimum(epoch[1], total[1] * once / total[1, 1])
     # Over a cold link ranges are cut as answers come; what does not fit is fetched again.
-    fits = all(4 * cost.nbytes <= scratch_share() for cost in others)
-    is_exact = not (rest or in_folder or loaded or is_cold) and fits and all(exact)
-    return Fetching(first, trips, Cost(sum(requests), sum(nbytes), is_exact))
-
-
-def _extended(
-    costs: Sequence[Cost], elements: Sequence[int], rest: int, most: float, times: float = 0
-) -> Cost:
-    """Return the cost of an epoch, at most `most` times the cost of its first runs.
-
-    If it is not known to be `times` that, the rest of its elements cost as much as those of the
-    later half of these runs: the first runs are shorter, and fill the cache.
-    """
-    half = len(costs) // 2
-    later = rest / max(1, sum(elements[half:]))
-
-    def total(amounts: Sequence[int]) -> int:
-        first = sum(amounts)
-        whole = times * first or first + later * sum(amounts[half:])
-        return round(min(whole, most * first)) if first else 0
-
-    requests, nbytes, exact = zip(*costs, strict=True)
-    return Cost(total(requests), total(nbytes), all(exact))
+    fits = all(4 * cost.nbytes <= scratch_share() for _, cost in costs)
+    is_exact = all(cost.exact for both in costs for cost in both)
+    is_exact &= fits and not (rest or in_folder or loaded or is_cold)
+    requests, nbytes = np.rint(epoch.sum(0)).astype(np.int64).tolist()
+    return Fetching(first, trips, Cost(requests, nbytes, is_exact))
 
 
 def _used(dataset: Dataset) -> tuple[float, float]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 import os
+import re
 import sys
 from bisect import bisect_left
 from collections.abc import Iterable
@@ -106,14 +107,31 @@ def as_flag(name: str, value: Any) -> bool:
     return bool(value)
 
 
+def looks_like_url(path: str) -> bool:
+    """Return whether a path is a URL, perhaps malformed: messages must not quote a password.
+
+    >>> [looks_like_url(one) for one in ("https:/user:key@host/x", "user:key@host")]
+    [True, True]
+    >>> [looks_like_url(one) for one in ("12:30/a@b", "sim.h5::/u")]
+    [False, False]
+    """
+    return "://" in path or bool(re.match(r"[^/\\:]*:([/\\]|[^/\\]*@)", path))
+
+
 def as_path(name: str, value: Any, *, allows_url: bool = False) -> str:
     """Return a local path as a str, with ``~`` expanded; raise if it is a URL, unless allowed."""
     if not isinstance(value, str | bytes | os.PathLike):
         raise ArgumentError(f"`{name}` must be a path; got {value!r}.")
     path = os.fsdecode(value)
-    if "://" in path and not allows_url:
-        scheme = path.partition("://")[0]  # the rest may hold a password
-        raise ArgumentError(f"`{name}` must be a path on this machine; got a URL, {scheme}://….")
+    scheme, found, _ = path.partition("://")  # the rest may hold a password
+    if found and allows_url:
+        return path
+    exists = not found and os.path.lexists(re.split(r"[/\\]", path)[0])
+    if looks_like_url(path) and not exists:
+        got = f"a URL, {scheme}://…" if found and scheme.isalnum() else "what looks like a URL"
+        if allows_url or name == "target":
+            got += ". Give URLs as text, with two slashes after the colon"
+        raise ArgumentError(f"`{name}` must be a path on this machine; got {got}.")
     return os.path.expanduser(path)
 
 

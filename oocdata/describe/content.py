@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, suppress
 from hashlib import blake2b
 from math import prod
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from oocdata.box import Extent, Ints
+from oocdata.engines.prefetch import fetches, prefetched
 from oocdata.engines.ragged_rows import inner_shape, is_ragged, locate
 from oocdata.errors import (
     ChecksumError,
@@ -84,11 +86,15 @@ def content(source: Source) -> str:
     most = max(2, min(_BOXES, _DECODED_BYTES // chunk_bytes))
     numbers = sorted({number * (prod(counts) - 1) // (most - 1) for number in range(most)})
     places = np.stack(np.unravel_index(numbers, counts), axis=1)
-    for origin in np.minimum(places * lengths, np.array(shape) - lengths):
-        try:
-            parts += _read(source, origin, lengths)
-        except _DAMAGED:
-            parts.append(b"missing")
+    origins = np.minimum(places * lengths, np.array(shape) - lengths)
+    with ExitStack() as stack:
+        with suppress(*_DAMAGED):  # a read that needs what is damaged raises again
+            stack.enter_context(prefetched(fetches(source, origins, Extent.of(lengths))))
+        for origin in origins:
+            try:
+                parts += _read(source, origin, lengths)
+            except _DAMAGED:
+                parts.append(b"missing")
     return digest(*parts)
 
 

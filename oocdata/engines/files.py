@@ -50,10 +50,6 @@ class Readable(Protocol):
     def number(self) -> int:
         """The file descriptor; -1 if there is none, and the methods must be used."""
 
-    @property
-    def current_size(self) -> int:
-        """Current size of the file."""
-
     def unchanged(self) -> bool:
         """Return whether the file is still the version that was opened."""
 

@@ -144,7 +144,8 @@ def files_matching(path: str) -> list[str] | None:
 def local_path(path: str) -> str:
     """Return a path with ``~`` expanded and ``file://`` removed; other URLs are unchanged.
 
-    Raises `ArgumentError` for a URL with a credential, and for a file on another machine.
+    Raises `ArgumentError` for a URL with a credential or a malformed one, and for a file on another
+    machine.
     """
     if path.startswith("file://"):
         from urllib.parse import unquote
@@ -162,7 +163,7 @@ def local_path(path: str) -> str:
 
         Address.of(path)  # raises for a credential before any message can show it
         return path
-    return os.path.expanduser(path)
+    return as_path("target", path)
 
 
 def _picture_files(parts: Sequence[Any]) -> list[str]:

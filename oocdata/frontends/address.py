@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 
 from oocdata.errors import ArgumentError, ServiceError
@@ -13,11 +14,11 @@ def split_address(service: str) -> tuple[str, int]:
     """Return host and port of ``"HOST:PORT"``; raise ArgumentError if it is malformed."""
     if isinstance(service, str):
         host, _, port = service.rpartition(":")
-        if host and port.isdecimal() and 0 < int(port) < 2**16 and "/" not in host:
+        if host and port.isdecimal() and 0 < int(port) < 2**16 and not set("/@") & set(host):
             return host.removeprefix("[").removesuffix("]"), int(port)
-    raise ArgumentError(
-        f"`service` must be the address of a dispatcher, 'HOST:PORT'; got {service!r}."
-    )
+    is_safe = re.fullmatch(r"[\w.:\[\]-]*", str(service))  # a URL may hold a password
+    got = repr(service) if is_safe else "other characters than those of an address"
+    raise ArgumentError(f"`service` must be the address of a dispatcher, 'HOST:PORT'; got {got}.")
 
 
 def dispatcher_address(service: str) -> str:

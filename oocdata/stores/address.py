@@ -68,11 +68,19 @@ class Address:
 
         A URL with a credential, which would get into descriptions and messages, is refused.
         """
+        # Messages quote no part of the URL that may be a credential.
         scheme = url.partition("://")[0].lower()
         try:
             parts = urlsplit(url)
-        except ValueError as error:
-            raise ArgumentError(f"`target` must be a URL that can be read; {error}.") from None
+            is_malformed = scheme != parts.scheme or not parts.netloc or parts.port == 0
+        except ValueError:  # of the host or the port
+            is_malformed = True
+        if is_malformed:
+            raise ArgumentError(
+                "`target` must be a URL with a bucket or a host, s3://bucket/name or "
+                "https://host:8000/name, or a path; got one that can't be read. (It is not shown, "
+                "because it may hold a password.)"
+            )
         # abfss://container@account holds no credential.
         if "@" in parts.netloc and not (scheme in ("abfs", "abfss") and parts.password is None):
             raise ArgumentError(
@@ -86,15 +94,12 @@ class Address:
                 f"signature, and parts of the file are asked for; got one for {parts.hostname}. "
                 "Use the address of the object itself, with credentials from the environment."
             )
-        # Checked last: the messages quote the URL, which must hold no credential.
         if not is_user_store(url) and scheme not in _SCHEMES:
             raise UnknownFormatError(
                 f"a URL must start with {'://, '.join(_SCHEMES[:-1])}:// or https://; got "
                 f"{scheme}://. Open another store by fsspec or obstore: ooc.open(name, store=…).",
                 path=url,
             )
-        if not parts.netloc:
-            raise ArgumentError(f"`target` must name a bucket or a host; got {url!r}.")
         return cls(f"{scheme}://{parts.netloc}", unquote(parts.path.strip("/")))
 
     @property

@@ -124,7 +124,8 @@ class Entry(OpenFile):
     def read_into(self, memory: memoryview, offset: int) -> bool:
         """Fill memory with one run, as `read_runs` does.
 
-        For a chunk of 20 KB this takes 5 µs of the processor's time, a table of runs 20.
+        An epoch of gzip chunks of 4 / 20 KB takes 1 / 1.7 and 1 / 1.4 of the processor's time that
+        it takes by tables of runs.
         """
         end = offset + len(memory)
         pages = slice(offset // self._page, -(-end // self._page))

@@ -74,11 +74,6 @@ class StoredFile(SharedRequests):
     def compare(self, key: str | None = None, rows: Iterable[int] | None = None) -> None:
         """Do nothing; see `unchanged`."""
 
-    @property
-    def current_size(self) -> int:
-        """Length of the object in bytes."""
-        return self.version.nbytes
-
     def read_runs(self, offsets: Ints, addresses: Ints, lengths: Ints | int, target: Any) -> None:
         """Read runs of bytes into memory; see `oocdata.engines.runs.read_runs`."""
         counts = np.broadcast_to(np.asarray(lengths, np.int64), offsets.shape)
@@ -97,7 +92,7 @@ class StoredFile(SharedRequests):
         # The second attempt bypasses the cache folder, whose files others may delete meanwhile.
         for folder in (entry, None):
             runs = left._replace(runs=np.zeros_like(left.runs))  # in the order of the file
-            ranges = self._to_fetch(runs, folder)
+            ranges = self._to_fetch(runs, folder, cold=link().is_cold())
             with self._requested(runs, ranges, folder, at_once=True) as request:
                 left = self._take(request, left)
             if not len(left.runs) or (folder is not None and folder.read_runs(left)):
@@ -169,13 +164,10 @@ class StoredFile(SharedRequests):
 
     def cost(self, wanted: Sequence[Fetch], *, cold: bool) -> Cost:
         """Return the cost of fetching runs of bytes; cached runs cost nothing."""
-        starts, stops = self._merged(runs_of(wanted), self.folder, cold=cold)
+        starts, stops = self._to_fetch(runs_of(wanted), self.folder, cold=cold)
         return Cost(len(starts), int((stops - starts).sum()))
 
-    def _to_fetch(self, runs: Pieces, folder: Entry | None) -> Ranges:
-        return self._merged(runs, folder, cold=link().is_cold())
-
-    def _merged(self, runs: Pieces, folder: Entry | None, *, cold: bool) -> Ranges:
+    def _to_fetch(self, runs: Pieces, folder: Entry | None, *, cold: bool) -> Ranges:
         each = runs.offsets, runs.counts
         missing = each if folder is None else folder.missing(*each)
         return merge_runs(*missing, REQUESTS if cold else 1)

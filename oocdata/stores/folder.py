@@ -44,8 +44,6 @@ _MOST = 64 << 30
 _STEP = 16
 """A process measures the folder after it wrote the limit divided by this number."""
 
-_BLOCK = 4096
-
 _TAIL = struct.Struct("<IQ")
 """The end of a file: the length of the text before it, and the checksum of all before that."""
 
@@ -158,7 +156,7 @@ class CacheFolder:
 
     def make_room(self, nbytes: int) -> bool:
         """Make room for `nbytes` bytes; return whether they may be written."""
-        nbytes = -(-nbytes // _BLOCK) * _BLOCK
+        nbytes = -(-nbytes // self.page) * self.page
         if self._stopped:
             return False
         with _room:
@@ -237,8 +235,8 @@ class Blob:
         self.about = str(data[stop - length : stop], "utf-8")
         return data[: stop - length]
 
-    def write(self, data: bytes) -> bool:
-        """Write bytes, as `Entry.write` does; return whether they were written."""
+    def write(self, data: bytes) -> None:
+        """Write bytes, as `Entry.write` does."""
         about = self.about.encode()
         content = data + about + struct.pack("<I", len(about))
         try:
@@ -248,10 +246,8 @@ class Blob:
                 with atomic_file(self.path, sync=False) as file:
                     file.write(content)
                     file.write(struct.pack("<Q", xxh3()(content)))
-                return True
         except OSError as error:
             self._folder.stop(error)
-        return False
 
 
 def _absolute(path: str | os.PathLike[str]) -> str:

@@ -38,12 +38,8 @@ class Interrupts:
         """Look for Ctrl-C from a second on until a task ends."""
         assert task is not None
         timer = self._loop.call_later(_SECONDS, self._begin, task)
-
-        def end(_: object) -> None:
-            timer.cancel()
-            self._end(task)
-
-        task.add_done_callback(end)
+        task.add_done_callback(lambda _: timer.cancel())
+        task.add_done_callback(self._end)
 
     def _begin(self, task: asyncio.Task[Any]) -> None:
         self._lasting.add(task)

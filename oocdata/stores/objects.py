@@ -55,7 +55,7 @@ class StoredObjects(SharedRequests):
 
         A cached object that must be revalidated costs a request and no bytes.
         """
-        numbers = self._to_fetch(runs_of(wanted), self.folder)[0].tolist()
+        numbers = self._to_fetch(runs_of(wanted), self.folder, cold=cold)[0].tolist()
         missing = len(numbers) - sum(map(self._is_cached, numbers))
         return Cost(len(numbers), missing * int(self.unit), not numbers)
 
@@ -77,7 +77,8 @@ class StoredObjects(SharedRequests):
     ) -> AbstractContextManager[RangeRequests]:
         """Request objects that are not in a folder."""
         runs = runs_of(self.fetches(numbers))
-        return self._requested(runs, self._to_fetch(runs, cached), self.folder, at_once=True)
+        ranges = self._to_fetch(runs, cached, cold=False)
+        return self._requested(runs, ranges, self.folder, at_once=True)
 
     def _object(self, number: int, own: dict[int, Request[Any]]) -> Any:
         for each in chain([own], (some.each for some in self.listed())):
@@ -92,7 +93,7 @@ class StoredObjects(SharedRequests):
         with self._requested_now([number], None) as again:  # the file was deleted, or is damaged
             return _take(again.each[number])
 
-    def _to_fetch(self, runs: Pieces, folder: CacheFolder | None) -> Ranges:
+    def _to_fetch(self, runs: Pieces, folder: CacheFolder | None, *, cold: bool) -> Ranges:
         """Return the objects that are not in the cache folder, or not validated yet."""
         numbers = np.unique(runs.offsets)
         if folder is not None:

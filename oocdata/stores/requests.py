@@ -53,8 +53,8 @@ class SharedRequests(ABC):
         self.requests: list[RangeRequests] = []
 
     @abstractmethod
-    def _to_fetch(self, runs: Pieces, folder: Any) -> Ranges:
-        """Return the ranges to fetch for runs that are not in the folder."""
+    def _to_fetch(self, runs: Pieces, folder: Any, *, cold: bool) -> Ranges:
+        """Return the ranges to fetch for runs that are not in a folder, over a cold link or not."""
 
     @abstractmethod
     async def _fetch(self, start: int, stop: int, folder: Any) -> Any:
@@ -86,7 +86,7 @@ class SharedRequests(ABC):
                         cached, ranges = cached.cut(other.starts, other.stops)
                         cached = cached.take(ranges < 0)
                 runs = cached.concat(uncached)
-                ranges_to_fetch = self._to_fetch(runs, self.folder)
+                ranges_to_fetch = self._to_fetch(runs, self.folder, cold=link().is_cold())
                 stack.enter_context(self._requested(runs, ranges_to_fetch, self.folder))
             yield link()
 

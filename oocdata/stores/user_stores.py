@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from oocdata.errors import ArgumentError
+from oocdata.index import looks_like_url
 from oocdata.stores.answers import Answer
 
 _SCHEME = "store-"
@@ -39,7 +40,7 @@ def check_sendable(url: str) -> None:
 def user_store_url(store: Any, path: Any) -> str:
     """Return the URL of a path in a store that the user opened."""
     is_path = isinstance(path, str | os.PathLike)
-    if not is_path or "://" in os.fspath(path):
+    if not is_path or looks_like_url(os.fspath(path)):
         got = "a URL, which may hold a credential" if is_path else repr(path)
         raise ArgumentError(
             f"`target` must be the name of an object in the store; got {got}. Without `store`, "

@@ -333,6 +333,18 @@ SIGNED = [
     "HTTPS://user:{}@host/a.npy",
     "file://user:{}@host/a.npy",
     "abfss://box:{}@host/a.npy",
+    "https:/user:{}@host/a.npy",
+    "https:user:{}@host/a.npy",
+    "https:\\\\user:{}@host\\a.npy",
+    "https:///user:{}@host/a.npy",
+    "/https://user:{}@host/a.npy",
+    "user:{}@https://host/a.npy",
+    "http s://user:{}@host/a.npy",
+    "https://user:pass/{}@host/a.npy",
+    "https://[user:{}@host/a.npy",
+    "https://user:{}@host\u2100/a.npy",
+    "https://host:{}/a.npy",
+    "https:/host/a.npy?sig={}",
 ]
 OPENERS: dict[str, Callable[[str], Any]] = {
     "open": ooc.open,
@@ -346,6 +358,12 @@ OPENERS: dict[str, Callable[[str], Any]] = {
     "stats": ooc.stats,
     "convert": lambda url: ooc.convert(ROWS, url.replace("a.npy", "a.zarr")),
     "create": lambda url: ooc.create(url, dtype="f4", element_shape=()),
+    "verify": lambda url: ooc.open(ROWS, verify=url),
+    "cache": lambda url: ooc.open("https://host/a.npy", cache=url),
+    "cached rows": lambda url: ooc.open(ROWS).cache(url),
+    "Resume": lambda url: ooc.Resume(url, ooc.open(ROWS).batches(2)),
+    "service": lambda url: ooc.open(ROWS).batches(2).to_tf(service=url),
+    "split": lambda url: ooc.load_split(url, ooc.open(ROWS)),
 }
 
 
@@ -512,10 +530,20 @@ def test_https(tmp_path: Path, asked: Counter[Any], monkeypatch: pytest.MonkeyPa
         check(ooc.open(f"{server.url}/a.npy"))
 
 
-@pytest.mark.parametrize("url", ["s3://", "https:///a.npy"])
+@pytest.mark.parametrize("url", ["s3://", "https:///a.npy", "https://host:port/a.npy"])
 def test_a_url_without_a_host(url: str) -> None:
-    with pytest.raises(ArgumentError, match=f"name a bucket or a host; got '{url}'"):
+    with pytest.raises(ArgumentError, match="must be a URL with a bucket or a host"):
         ooc.open(url)
+
+
+def test_a_url_that_pathlib_shortened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ArgumentError, match="URLs as text, with two slashes"):
+        ooc.open(Path("https://host/a.npy"))
+    monkeypatch.chdir(tmp_path)
+    for name in ("run:/a.npy", "12:30@lab.npy"):  # files that exist
+        Path(name).parent.mkdir(exist_ok=True)
+        np.save(name, ROWS)
+        check(ooc.open(name))
 
 
 def test_every_scheme_is_known() -> None:

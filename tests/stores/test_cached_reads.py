@@ -23,7 +23,8 @@ from oocdata.stores import blocks
 from oocdata.stores.folder import CacheFolder
 from oocdata.stores.link import Link
 
-ROWS = np.random.default_rng(0).integers(0, 500, (96, 64, 32)).astype("i4")
+ROWS = np.random.default_rng(0).integers(0, 500, (96, 66, 32)).astype("i4")
+"""8.25 KiB a row: shorter ones are read in blocks, which memory caches."""
 
 LAYOUTS = KINDS | {"several": ("a.h5", "runs/*/u")}
 

@@ -25,6 +25,7 @@ from stored_layouts import KINDS, numbers, write_kinds
 
 import oocdata as ooc
 from oocdata import cost, memory
+from oocdata.describe import fingerprint
 from oocdata.engines.cache import cache as chunk_cache
 from oocdata.engines.prefetch import cost_of, prefetched
 from oocdata.stores import blocks
@@ -142,7 +143,7 @@ def round_trips(server: RangeServer, work: Any) -> int:
     rounds = 0
     while not done.is_set():
         came = -1
-        while server.requests != came and not done.wait(0.03):
+        while server.requests != came and not done.wait(0.1):
             came = server.requests
         if server.at_once and not done.is_set():
             rounds += 1
@@ -166,6 +167,22 @@ def test_round_trips_to_the_first_batch(server: RangeServer, kind: str) -> None:
 
     assert round_trips(server, work) <= TRIPS[kind]
     assert server.most_at_once <= REQUESTS
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_fingerprint_asks_for_its_sample_at_once(server: RangeServer, kind: str) -> None:
+    """`to_tf` takes it before the first batch, from sixteen places."""
+    loader = opened(server, kind).batches(32, shuffle=True)
+    loader.explain()  # fetches the table of chunks, and indices of shards
+    server.reset()
+    server.hold()
+    with ThreadPoolExecutor(1) as threads:
+        taken = threads.submit(fingerprint, loader)
+        try:
+            server.wait_for(8)  # neighbours are joined
+        finally:
+            server.release()
+        assert taken.result()
 
 
 @pytest.mark.parametrize(("name", "key"), [("group.zarr", "a/x"), ("places.zarr", None)])
@@ -399,6 +416,23 @@ def test_blocks_that_several_batches_need_are_fetched_once(
         assert_array_equal(batch, rows[loader.positions(step)])
     assert set(fetched(server).values()) == {1}
     assert server.nbytes <= 1.1 * rows.nbytes
+
+
+def test_a_shuffled_epoch_of_rows_that_fit_into_memory_fetches_each_byte_once(
+    tmp_path: Path,
+) -> None:
+    """Joined with what lies between them, such rows would be 1.8 times the array in each epoch."""
+    rows = np.random.default_rng(0).integers(0, 256, (8192, 8192), np.uint8)
+    np.save(tmp_path / "a.npy", rows)
+    with RangeServer(tmp_path) as server:
+        loader = ooc.open(f"{server.url}/a.npy").batches(512, shuffle=True)
+        said = loader.explain().fetching.epoch
+        server.reset()
+        for step, batch in enumerate(loader.epoch(0)):
+            assert_array_equal(batch, rows[loader.positions(step)])
+        assert said.nbytes == server.nbytes == rows.nbytes
+        list(loader.epoch(1))
+        assert server.nbytes == rows.nbytes
 
 
 @pytest.mark.parametrize("batch", [1, 4])
@@ -836,6 +870,7 @@ import resource, sys, threading
 import numpy as np
 import oocdata as ooc
 from oocdata import cost, memory
+from oocdata.describe import fingerprint
 from oocdata.stores.link import link
 most = at_once = 0
 over = threading.Event()
