@@ -5,10 +5,12 @@ TensorFlow converts an exception of a Python function to a text, and raises a
 which is put into the text. An error whose text holds the token of a kept exception stands for that
 exception; all other errors are TensorFlow's own.
 
-Between the text and the user's ``except`` only code of TensorFlow runs. So the exception is
-substituted in the constructor of its public error class, until the dataset that failed is gone; if
-no read fails, TensorFlow is not modified. (A TensorFlow that made its errors in another way would
-raise its own, whose text has type, message, file, dataset and rows.)
+Between the text and the user's ``except`` only code of TensorFlow and Keras runs: in `fit` and
+`evaluate`, a `tf.function`, a loop over a dataset derived from `to_tf` or distributed. (An iterator
+and a `reduce` of our own would see only errors of `to_tf` itself.) So the exception is substituted
+in the constructor of its public error class, until the dataset that failed is gone; if no read
+fails, TensorFlow is not modified. (A TensorFlow that made its errors in another way would raise its
+own, whose text has type, message, file, dataset and rows.)
 """
 
 from __future__ import annotations

@@ -251,8 +251,9 @@ def forget_after(dataset: tf.data.Dataset, forget: Callable[[int], object], numb
     owner: Any = dataset
     if not tf.executing_eagerly():
         owner = tf.compat.v1.get_default_graph()
-        while getattr(owner.outer_graph, "building_function", False):
-            owner = owner.outer_graph
+        # (A `tf.Graph`, of TensorFlow 1, has no outer graph.)
+        while getattr(outer := getattr(owner, "outer_graph", None), "building_function", False):
+            owner = outer
     weakref.finalize(owner, forget, number).atexit = False
 
 

@@ -299,6 +299,24 @@ class TestLifetimes:
         assert sorted(drawn(nested)) == sorted([*range(103)] * 2)
         assert callers == [tfdata.__file__] * 2  # not code that AutoGraph has generated
 
+    def test_made_in_a_graph_of_tensorflow_1(self, loader: ooc.Loader) -> None:
+        loader.to_tf()  # makes the function that reads, which is kept, outside of the graphs
+        gc.collect()
+        before, graphs = len(feeds._feeds), []
+        for _ in range(2):
+            with tf.Graph().as_default() as graph, tf.compat.v1.Session() as session:
+                iterator = tf.compat.v1.data.make_initializable_iterator(loader.to_tf())
+                session.run(iterator.initializer)
+                batch = iterator.get_next()
+                got = [session.run(batch) for _ in range(len(loader))]
+                with pytest.raises(tf.errors.OutOfRangeError):
+                    session.run(batch)
+            assert_array_equal(np.concatenate(got), epoch(loader, 0))
+            graphs.append(weakref.ref(graph))
+        del iterator, batch, graph, session
+        gc.collect()
+        assert ([graph() for graph in graphs], len(feeds._feeds)) == ([None, None], before)
+
     def test_autograph_does_not_warn_of_a_dataset_made_inside_a_function(
         self, loader: ooc.Loader, caplog: pytest.LogCaptureFixture
     ) -> None:
