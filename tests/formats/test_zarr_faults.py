@@ -204,6 +204,16 @@ def test_a_chunk_that_is_a_named_pipe(tmp_path: Path, shards: Any) -> None:
         read(open_source(str(tmp_path / "a")), 3)
 
 
+@pytest.mark.parametrize("name", ["zarr.json", ".zarray", ".zgroup"])
+def test_metadata_that_are_a_named_pipe(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "a"
+    path.mkdir()
+    os.mkfifo(path / name)
+    with pytest.raises(SourceError, match="must be readable") as got:
+        list_datasets(str(path))
+    assert got.value.path == str(path / name)
+
+
 def test_a_chunk_that_is_larger_than_memory(tmp_path: Path) -> None:
     zarr.create_array(tmp_path / "a", data=np.ones((40, 30)), chunks=(10, 30))
     text = (tmp_path / "a" / "zarr.json").read_text()

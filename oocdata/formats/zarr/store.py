@@ -17,6 +17,7 @@ from oocdata.engines.files import (
     Version,
     open_at_once,
     read_whole,
+    unreadable,
     version_number,
 )
 from oocdata.errors import MissingFileError
@@ -88,10 +89,13 @@ class Folder(Store):
     def read(self, name: str, start: int = 0, stop: int | None = None) -> bytes | None:
         """Return the bytes of a file, or a part of them."""
         path = f"{self.path}/{name}"
-        with suppress(*_NO_FILE), open(path, "rb", opener=open_at_once) as file:
-            nbytes = os.fstat(file.fileno()).st_size
-            begin, end, _ = slice(start, stop).indices(nbytes)
-            return os.pread(file.fileno(), end - begin, begin)
+        try:
+            with suppress(*_NO_FILE), open(path, "rb", opener=open_at_once) as file:
+                nbytes = os.fstat(file.fileno()).st_size
+                begin, end, _ = slice(start, stop).indices(nbytes)
+                return os.pread(file.fileno(), end - begin, begin)
+        except OSError as error:
+            raise unreadable(path, error) from error
         return None
 
     def fetch(self, name: str) -> tuple[Any, int] | None:
