@@ -59,14 +59,14 @@ class FilteredChunks:
         """Return the requests to a store that decoding the chunks will need."""
         if not self.file.is_remote:
             return []
-        offsets, sizes, _ = self._located(places)
+        offsets, sizes, _ = self.table.locate(places)
         present = offsets >= 0
         return self.file.fetches(offsets[present], sizes[present])
 
     def read_chunks(self, places: Ints, outs: Sequence[NDArray[Any]]) -> None:
         """Read and decode chunks into `outs`, one after the other."""
         opened = self.file.opened()
-        entries = self._located(places).T.tolist()
+        entries = self.table.locate(places).T.tolist()
         lengths = self._lengths(places)
         for place, entry, length, out in zip(places, entries, lengths, outs, strict=True):
             offset, nbytes, skipped = entry
@@ -82,21 +82,6 @@ class FilteredChunks:
                 self.decoder.decode(data, skipped, inside)
             except (UnfinishedError, ValueError, RuntimeError) as error:
                 raise self._failure(error, opened, place) from error
-
-    def _located(self, places: Ints) -> Ints:
-        try:
-            return self.table.locate(places)
-        except SourceError as error:  # of the first read, which reads the table
-            if error.rows is None:
-                error.set_rows(self._rows(places))
-            raise
-
-    def _rows(self, places: Ints) -> list[int]:
-        axis = self.table.axis
-        step, length = self.chunk_shape[axis], self.shape[axis]
-        covered = np.unique(places[:, axis])[:, None] * step + np.arange(step)
-        rows: list[int] = covered[covered < length].tolist()
-        return rows
 
     def _lengths(self, places: Ints) -> list[int | None]:
         """Return how far chunks fill `out` along the axis: the last of a part may be shorter."""
@@ -118,6 +103,8 @@ class FilteredChunks:
 
     def _error(self, kind: Callable[..., SourceError], place: Ints) -> SourceError:
         """Return the error that `kind` makes of the location of a chunk."""
-        table, rows = self.table, self._rows(place[None])
+        table, axis = self.table, self.table.axis
+        first, step = int(place[axis]) * self.chunk_shape[axis], self.chunk_shape[axis]
+        rows = range(first, min(first + step, self.shape[axis]))
         error = kind(path=table.version.path, key=table.key, rows=rows)
         return error if table.parts is None else table.parts.assign_part(error)
