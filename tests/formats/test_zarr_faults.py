@@ -23,6 +23,7 @@ from servers.ranges import RangeServer
 from zarr.codecs import BytesCodec, Crc32cCodec, GzipCodec, ShardingCodec, TransposeCodec, ZstdCodec
 from zarr.storage import LocalStore, LoggingStore, MemoryStore
 
+import oocdata as ooc
 from oocdata.datasets.view import View
 from oocdata.errors import (
     DamagedChunkError,
@@ -642,6 +643,8 @@ def test_nothing_there(tmp_path: Path) -> None:
     for key in ("a\0b", "a\ud800"):
         with pytest.raises(MissingKeyError, match="It holds: nothing"):
             open_source(str(tmp_path / "g"), key)
+        with pytest.raises(MissingKeyError, match="must match datasets"):
+            ooc.open(tmp_path / "g", f"{key}/*")
     with pytest.raises(UnknownFormatError, match="got ftp://"):
         open_source("ftp://host/a.zarr")
 
