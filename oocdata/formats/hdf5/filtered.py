@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -72,8 +71,8 @@ class FilteredChunks:
             offset, nbytes, skipped = entry
             if offset < 0:
                 if self.fill is None:
-                    message = "every chunk must have been written."
-                    raise self._error(partial(MissingChunkError, message), place)
+                    absent = MissingChunkError("every chunk must have been written.")
+                    raise self._error(absent, place)
                 out[...] = np.frombuffer(self.fill, self.decoder.stored)[0]
                 continue
             try:
@@ -99,12 +98,12 @@ class FilteredChunks:
             opened.compare()  # a file that has changed is reported as changed, not as damaged
         except SourceError as changed:
             error = changed
-        return self._error(partial(chunk_error, error), place)
+        return self._error(error, place)
 
-    def _error(self, kind: Callable[..., SourceError], place: Ints) -> SourceError:
-        """Return the error that `kind` makes of the location of a chunk."""
+    def _error(self, reason: Exception, place: Ints) -> SourceError:
+        """Return the error for a chunk, with its location."""
         table, axis = self.table, self.table.axis
         first, step = int(place[axis]) * self.chunk_shape[axis], self.chunk_shape[axis]
         rows = range(first, min(first + step, self.shape[axis]))
-        error = kind(path=table.version.path, key=table.key, rows=rows)
+        error = chunk_error(reason, path=table.version.path, key=table.key, rows=rows)
         return error if table.parts is None else table.parts.assign_part(error)
