@@ -23,6 +23,9 @@ __all__ = [
 
 _BLOSC_HEADER_BYTES = 16
 
+_LZF_RATIO = 88
+"""Most bytes that a byte of LZF stands for, as 3 stand for 264; imagecodecs expects fewer."""
+
 
 def chunk_error(error: Exception, **location: Any) -> SourceError:
     """Return the error for a stored chunk that can't be read or decoded.
@@ -72,7 +75,7 @@ def decompress(codec: str, data: Any, out: NDArray[np.uint8] | None) -> Any:
     decode = getattr(codecs(), f"{codec}_decode")
     if out is None:
         try:
-            return decode(data)
+            return decode(data, out=_LZF_RATIO * len(data)) if codec == "lzf" else decode(data)
         except MemoryError as error:
             raise ValueError("it says that it decodes to more than memory holds") from error
     result = decode(data, out=out)

@@ -156,7 +156,7 @@ STORED: dict[str, tuple[type, tuple[str, ...], dict[str, Any], Any]] = {
 def test_ways_of_storing(tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     engine, dtypes, options, store = STORED[way]
     if engine is Strided:  # the engine for long runs
-        monkeypatch.setattr("oocdata.formats.hdf5.opening._LARGE", 0)
+        monkeypatch.setattr("oocdata.formats.hdf5.found._LARGE", 0)
     if way == "szip" and not h5py.h5z.filter_avail(h5py.h5z.FILTER_SZIP):
         pytest.skip("h5py without szip")
     for number, dtype in enumerate(dtypes):

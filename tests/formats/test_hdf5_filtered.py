@@ -10,6 +10,7 @@ import pickle
 import subprocess
 import sys
 import tempfile
+import tracemalloc
 import zlib
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -50,6 +51,7 @@ PIPELINES: dict[str, list[tuple[int, tuple[int, ...]]]] = {
     "shuffle, fletcher32, gzip": [(SHUFFLE, ()), (FLETCHER32, ()), (DEFLATE, (1,))],
     "gzip, shuffle": [(DEFLATE, (1,)), (SHUFFLE, ())],
     "gzip twice": [(DEFLATE, (1,)), (DEFLATE, (1,))],
+    "gzip 0, lzf": [(DEFLATE, (0,)), (LZF, ())],
     "lzf": [(LZF, ())],
     "shuffle, lzf, fletcher32": [(SHUFFLE, ()), (LZF, ()), (FLETCHER32, ())],
     "blosc": [(BLOSC, (0, 0, 0, 0, 5, 1, 1))],
@@ -309,6 +311,29 @@ def test_a_damaged_chunk_is_named_or_reads_as_something(pipeline: str, tmp_path:
     with pytest.raises(DamagedChunkError, match=r"a\.h5', dataset '/u', rows 8, 9") as caught:
         view.take([9])
     assert caught.value.rows == tuple(range(8, 16))
+
+
+def test_zeros_that_were_compressed_before_lzf(tmp_path: Path) -> None:
+    """Of LZF's input only a limit is known, 88 times its output, and these come close to it."""
+    write(tmp_path / "a.h5", np.zeros((4, 5000), "f4"), (2, 5000), "gzip 0, lzf")
+    assert_array_equal(np.asarray(ooc.open(tmp_path / "a.h5")), np.zeros((4, 5000), "f4"))
+
+
+def test_an_error_of_many_rows_holds_few(tmp_path: Path) -> None:
+    path, count = tmp_path / "a.h5", 1 << 22
+    write(path, np.zeros(count, "u1"), (count,), "gzip")
+    ((offset, size),) = chunk_places(path)
+    with open(path, "r+b") as raw:
+        raw.seek(offset)
+        raw.write(bytes(size))
+    view = ooc.open(path)
+    tracemalloc.start()
+    with pytest.raises(DamagedChunkError) as caught:
+        view.take([9])
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (caught.value.rows, caught.value.count) == (tuple(range(1000)), count)
+    assert peak < 8 * count  # fewer than the pointers of a list of the rows
 
 
 def test_the_table_of_another_file_is_not_used(tmp_path: Path) -> None:

@@ -617,7 +617,7 @@ def test_one_file_is_opened_once(
     by_library = counted(monkeypatch, links, "open_file")
     tables = counted(monkeypatch, table, "open_file")
     descriptors = counted(monkeypatch, files, "Descriptor")
-    alone = counted(monkeypatch, hdf5_opening, "_source")
+    alone = counted(monkeypatch, hdf5_opening, "_inspected")
     view = ooc.open(path, PATTERN)
     assert (len(by_library), len(alone), len(descriptors)) == (1, 1, 0)
     np.asarray(view)
@@ -640,7 +640,7 @@ def test_ten_thousand_parts_of_one_file(
         chunks = {file[f"data/demo_{number}/obs/u"].chunks for number in range(3)} - {None}
     by_library = counted(monkeypatch, links, "open_file")
     tables = counted(monkeypatch, table, "open_file")
-    alone = counted(monkeypatch, hdf5_opening, "_source")
+    alone = counted(monkeypatch, hdf5_opening, "_inspected")
     objects = counted(monkeypatch, h5py.h5o, "open")
     before = len(os.listdir("/proc/self/fd"))
     view = ooc.open(path, PATTERN)
@@ -878,7 +878,7 @@ def test_little_is_done_for_each_part(
     tmp_path: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only the first part is opened on its own, whatever the lengths of the chunks."""
-    alone = counted(monkeypatch, hdf5_opening, "_source")
+    alone = counted(monkeypatch, hdf5_opening, "_inspected")
     counts = {}
     for parts in (60, 160):
         path = tmp_path / f"{parts}.h5"

@@ -23,6 +23,7 @@ from servers.ranges import RangeServer
 from zarr.codecs import BytesCodec, Crc32cCodec, GzipCodec, ShardingCodec, TransposeCodec, ZstdCodec
 from zarr.storage import LocalStore, LoggingStore, MemoryStore
 
+import oocdata as ooc
 from oocdata.datasets.view import View
 from oocdata.errors import (
     DamagedChunkError,
@@ -202,6 +203,16 @@ def test_a_chunk_that_is_a_named_pipe(tmp_path: Path, shards: Any) -> None:
     os.mkfifo(path)
     with pytest.raises(SourceError, match="rows 0, 1"):
         read(open_source(str(tmp_path / "a")), 3)
+
+
+@pytest.mark.parametrize("name", ["zarr.json", ".zarray", ".zgroup"])
+def test_metadata_that_are_a_named_pipe(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "a"
+    path.mkdir()
+    os.mkfifo(path / name)
+    with pytest.raises(SourceError, match="must be readable") as got:
+        list_datasets(str(path))
+    assert got.value.path == str(path / name)
 
 
 def test_a_chunk_that_is_larger_than_memory(tmp_path: Path) -> None:
@@ -632,6 +643,8 @@ def test_nothing_there(tmp_path: Path) -> None:
     for key in ("a\0b", "a\ud800"):
         with pytest.raises(MissingKeyError, match="It holds: nothing"):
             open_source(str(tmp_path / "g"), key)
+        with pytest.raises(MissingKeyError, match="must match datasets"):
+            ooc.open(tmp_path / "g", f"{key}/*")
     with pytest.raises(UnknownFormatError, match="got ftp://"):
         open_source("ftp://host/a.zarr")
 

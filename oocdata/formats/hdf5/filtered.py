@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -59,21 +58,21 @@ class FilteredChunks:
         """Return the requests to a store that decoding the chunks will need."""
         if not self.file.is_remote:
             return []
-        offsets, sizes, _ = self._located(places)
+        offsets, sizes, _ = self.table.locate(places)
         present = offsets >= 0
         return self.file.fetches(offsets[present], sizes[present])
 
     def read_chunks(self, places: Ints, outs: Sequence[NDArray[Any]]) -> None:
         """Read and decode chunks into `outs`, one after the other."""
         opened = self.file.opened()
-        entries = self._located(places).T.tolist()
+        entries = self.table.locate(places).T.tolist()
         lengths = self._lengths(places)
         for place, entry, length, out in zip(places, entries, lengths, outs, strict=True):
             offset, nbytes, skipped = entry
             if offset < 0:
                 if self.fill is None:
-                    message = "every chunk must have been written."
-                    raise self._error(partial(MissingChunkError, message), place)
+                    absent = MissingChunkError("every chunk must have been written.")
+                    raise self._error(absent, place)
                 out[...] = np.frombuffer(self.fill, self.decoder.stored)[0]
                 continue
             try:
@@ -82,21 +81,6 @@ class FilteredChunks:
                 self.decoder.decode(data, skipped, inside)
             except (UnfinishedError, ValueError, RuntimeError) as error:
                 raise self._failure(error, opened, place) from error
-
-    def _located(self, places: Ints) -> Ints:
-        try:
-            return self.table.locate(places)
-        except SourceError as error:  # of the first read, which reads the table
-            if error.rows is None:
-                error.set_rows(self._rows(places))
-            raise
-
-    def _rows(self, places: Ints) -> list[int]:
-        axis = self.table.axis
-        step, length = self.chunk_shape[axis], self.shape[axis]
-        covered = np.unique(places[:, axis])[:, None] * step + np.arange(step)
-        rows: list[int] = covered[covered < length].tolist()
-        return rows
 
     def _lengths(self, places: Ints) -> list[int | None]:
         """Return how far chunks fill `out` along the axis: the last of a part may be shorter."""
@@ -114,10 +98,12 @@ class FilteredChunks:
             opened.compare()  # a file that has changed is reported as changed, not as damaged
         except SourceError as changed:
             error = changed
-        return self._error(partial(chunk_error, error), place)
+        return self._error(error, place)
 
-    def _error(self, kind: Callable[..., SourceError], place: Ints) -> SourceError:
-        """Return the error that `kind` makes of the location of a chunk."""
-        table, rows = self.table, self._rows(place[None])
-        error = kind(path=table.version.path, key=table.key, rows=rows)
+    def _error(self, reason: Exception, place: Ints) -> SourceError:
+        """Return the error for a chunk, with its location."""
+        table, axis = self.table, self.table.axis
+        first, step = int(place[axis]) * self.chunk_shape[axis], self.chunk_shape[axis]
+        rows = range(first, min(first + step, self.shape[axis]))
+        error = chunk_error(reason, path=table.version.path, key=table.key, rows=rows)
         return error if table.parts is None else table.parts.assign_part(error)

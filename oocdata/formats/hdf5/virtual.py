@@ -1,7 +1,8 @@
 """Check that the sources of virtual datasets are complete.
 
-HDF5 silently reads the fill value where a source can't be opened, is smaller than its mapping, or
-is not mapped (RFC: HDF5 Virtual Dataset). So each mapping is checked, down to the source's chunks.
+HDF5 silently reads the fill value where a source can't be opened, or none is mapped (RFC: HDF5
+Virtual Dataset). Of a source smaller than its mapping, HDF5 1.14 reads elements of other rows, or
+crashes. So each mapping is checked, down to the source's chunks.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from oocdata.box import Ints
 from oocdata.engines.files import FileVersion
 from oocdata.errors import (
     ExternalDataError,
+    MissingChunkError,
     MissingFileError,
     MissingKeyError,
     UnknownFormatError,
@@ -72,9 +74,13 @@ def inspect_storage(dataset: Any, rules: Rules) -> Stored:
             what = f"the source {name!r} in {path!r} is not there: it was"
             raise missing_error(what, _rows(mapping, rules), dataset) from error
         shape, _ = sources[path, name]
-        if not rules.fill and not _fits(mapping, shape):
-            what = f"the source {name!r} in {path!r} is only {shape}: some was"
-            raise missing_error(what, _rows(mapping, rules), dataset)
+        if not _fits(mapping, shape):
+            raise MissingChunkError(
+                f"the source {name!r} in {path!r} must hold all that is mapped to it; it has the "
+                f"shape {shape}. HDF5 would read other elements or crash, and fills nothing. Write "
+                "the dataset again, or open its sources as a list.",
+                rows=_rows(mapping, rules),
+            )
     holes = _holes(dataset, mappings, rules)
     if len(holes) and not rules.fill:
         raise missing_error("what no source is mapped to was", holes, dataset)

@@ -17,6 +17,7 @@ from oocdata.engines.files import (
     Version,
     open_at_once,
     read_whole,
+    unreadable,
     version_number,
 )
 from oocdata.errors import MissingFileError
@@ -24,7 +25,7 @@ from oocdata.formats.paths import is_url
 from oocdata.threads import silent
 
 _NO_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError)
-"""Errors of a name without a file; no name has a null byte or half a character."""
+"""Errors of a name without a file, or folder; none has a null byte or half a character."""
 
 
 class Store:
@@ -88,11 +89,15 @@ class Folder(Store):
     def read(self, name: str, start: int = 0, stop: int | None = None) -> bytes | None:
         """Return the bytes of a file, or a part of them."""
         path = f"{self.path}/{name}"
-        with suppress(*_NO_FILE), open(path, "rb", opener=open_at_once) as file:
-            nbytes = os.fstat(file.fileno()).st_size
-            begin, end, _ = slice(start, stop).indices(nbytes)
-            return os.pread(file.fileno(), end - begin, begin)
-        return None
+        try:
+            with open(path, "rb", opener=open_at_once) as file:
+                nbytes = os.fstat(file.fileno()).st_size
+                begin, end, _ = slice(start, stop).indices(nbytes)
+                return os.pread(file.fileno(), end - begin, begin)
+        except _NO_FILE:
+            return None
+        except OSError as error:
+            raise unreadable(path, error) from error
 
     def fetch(self, name: str) -> tuple[Any, int] | None:
         """Return the bytes of a file and its version."""
@@ -121,7 +126,7 @@ class Folder(Store):
     def folders(self, key: str) -> list[str] | None:
         """Return the names of the folders in a folder; none if it does not exist."""
         with (
-            suppress(FileNotFoundError, NotADirectoryError),
+            suppress(*_NO_FILE),
             os.scandir(os.path.join(self.path, key)) as entries,
         ):
             return [entry.name for entry in entries if entry.is_dir() and entry.name[0] != "."]
