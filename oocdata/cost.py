@@ -21,6 +21,7 @@ from oocdata.datasets.request import ArrayRequest, Request, singles_of, stored_r
 from oocdata.engines.cache import MANY_TIMES, cache
 from oocdata.engines.columns import is_sparse
 from oocdata.engines.gather.grid import covered_chunks
+from oocdata.engines.plan import plan_box
 from oocdata.engines.planned import PlannedCache
 from oocdata.engines.prefetch import Cost, Fetch, cost_of
 from oocdata.engines.source import Boxes, Source, Storage, stored_boxes
@@ -101,11 +102,26 @@ def _with_sparse_arrays(several: Iterable[Boxes]) -> Iterator[Boxes]:
 def amplification(loader: Loader) -> float:
     """Return bytes read and decoded per byte used."""
     if not loader.chunked:
-        return 1.0
+        return 1.0 if loader.dataset.is_remote else _with_holes(loader.dataset)
     chunked, addressed = _used(loader.dataset)
     if not chunked:
         return 1.0
     return max(1.0, (_decoded(loader, cache_share()) + addressed) / (chunked + addressed))
+
+
+def _with_holes(dataset: Dataset) -> float:
+    """Return bytes read per byte used where each has an address; small holes are read over."""
+    read = used = 0
+    for each in singles_of(dataset.boxes(np.array([0]))):
+        for source, origins, extent in stored_boxes(each.source, each.origins, each.extent):
+            storage, itemsize = source.storage(), source.dtype.itemsize
+            nbytes = extent.size * itemsize
+            used += len(origins) * nbytes
+            if storage.strides is not None and not storage.cached_whole:
+                plan = plan_box(extent.lengths, extent.strides, storage.strides, itemsize, None)
+                nbytes = plan.nbytes
+            read += len(origins) * nbytes
+    return read / used if used else 1.0
 
 
 def _decoded(loader: Loader, budget: float) -> float:

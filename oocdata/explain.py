@@ -110,7 +110,7 @@ class Explanation:
             lines.append(f"       and {len(self.storages) - _MOST_STORAGES} more arrays")
         lanes = f"; in {self.lanes} lanes, so up to {self.lanes} ranks share the chunks"
         lines.append(f"order  {self.order}: {self.reason}{lanes if self.lanes > 1 else ''}")
-        if self.mixing is not None:
+        if self.mixing is not None and self.mixing.full_shuffle_entropy > 0.01:  # else one block
             entropy, full = self.mixing.entropy, self.mixing.full_shuffle_entropy
             words = "mixes as well as a full shuffle" if entropy >= 0.99 * full else "mixes well"
             if entropy < _POOR_MIXING * full:

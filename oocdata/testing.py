@@ -71,7 +71,7 @@ class SourceConformance:
     Attributes
     ----------
     dtypes : tuple of str
-        Stored dtypes to test.
+        Stored dtypes to test. Two tests store ``<u2`` and ``<i8`` whatever these are.
 
     Examples
     --------

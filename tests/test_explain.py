@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import subprocess
 import sys
 import textwrap
@@ -18,6 +19,7 @@ from counting import counted
 
 import oocdata as ooc
 from oocdata.cost import cached_bytes
+from oocdata.engines import ring
 from oocdata.engines.cache import cache
 from oocdata.loader import Loader
 from oocdata.memory import DEFAULT_MEMORY, cache_share, set_memory
@@ -260,6 +262,36 @@ def test_no_ratio_is_told_for_blocks_of_small_rows(tmp_path: Path) -> None:
         said = str(loader.explain())
         assert "if there is room\n" in said
         assert "read for each one used" not in said
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [np.s_[:], np.s_[:, 5:9], np.s_[:, ::2, ::8], np.s_[:, :, 3], np.s_[:, ::40, :3]],
+    ids=str,
+)
+def test_holes_that_are_read_over_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: Any
+) -> None:
+    """Of every eighth number, all bytes between are read, because requests cost more."""
+    np.save(tmp_path / "a.npy", np.zeros((8, 100, 500), "f4"))
+    loader = ooc.open(tmp_path / "a.npy")[cut].batches(4, shuffle=True, seed=7)
+    read, real = [], os.preadv
+
+    def preadv(number: int, buffers: Any, *arguments: int) -> int:
+        read.append(sum(memoryview(buffer).nbytes for buffer in buffers))
+        return real(number, buffers, *arguments)
+
+    monkeypatch.setattr(os, "preadv", preadv)
+    monkeypatch.setattr(ring, "_usable", False)
+    used = loader.batch(0).nbytes
+    assert loader.explain().amplification == pytest.approx(sum(read) / used)
+
+
+def test_nothing_is_told_of_mixing_within_one_block(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("u", data=rows(20), chunks=(20, *ELEMENT), compression="gzip")
+    loader = ooc.open(tmp_path / "a.h5").batches(4, shuffle=True)
+    assert "\nmixing" not in str(loader.explain())
 
 
 def test_positions_of_small_rows_are_counted() -> None:

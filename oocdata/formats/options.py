@@ -74,7 +74,8 @@ class Options:
 
             if not isinstance(self.pictures, Pictures):
                 raise ArgumentError(
-                    f"`pictures` must be an oocdata.Pictures; got {self.pictures!r}."
+                    f"`pictures` must be an oocdata.Pictures; got {self.pictures!r}. Write "
+                    "ooc.Pictures(size=(height, width)), or ooc.Pictures() to keep the size."
                 )
         if self.key is not None:
             checked_keys(self.key)

@@ -132,6 +132,10 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
         self._pending: Save | None = None
         """The save to restore after that step."""
 
+    def __repr__(self) -> str:
+        every = f"{self.every} steps" if self.every else "epoch"
+        return f"<Resume in {str(self.folder)!r}, saved every {every}: {self.loader!r}>"
+
     @property
     def start(self) -> tuple[int, int]:
         """The (epoch, step) at which training continues: that of the last save, or (0, 0)."""

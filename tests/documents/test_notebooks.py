@@ -167,9 +167,9 @@ def test_it_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     folder, temporary = tmp_path / "folder", tmp_path / "temporary"
     for made in (folder, temporary):
         made.mkdir()
+    monkeypatch.setenv(*fork_server.shared())  # before TMPDIR: it outlives this test
     monkeypatch.setenv("TMPDIR", str(temporary))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
-    monkeypatch.setenv(*fork_server.shared())
     notebook = kept(name)
     shown = [kinds(cell) for cell in code(notebook)]
     for cell in code(notebook):

@@ -23,6 +23,14 @@ ROWS = np.random.default_rng(0).random((43, 6)).astype("f4")
 STEPS = 11  # of 4, the last of 3
 
 
+def test_it_says_where_and_of_what(tmp_path: Path) -> None:
+    loader = ooc.open(ROWS).batches(4)
+    told = repr(ooc.Resume(tmp_path / "run", loader, every=5))
+    assert str(tmp_path / "run") in told
+    assert "every 5 steps" in told
+    assert repr(loader) in told
+
+
 @pytest.fixture(autouse=True)
 def deterministic() -> None:
     tf.config.experimental.enable_op_determinism()

@@ -82,8 +82,7 @@ def scale_of(
         low, high = np.percentile(finite, _PERCENTILES).tolist()
         how = "percentiles {} to {}".format(*_PERCENTILES)
         if kind == "curve" or low == high:  # nearly all values are equal: show the others
-            margin = 0.015 * (most - least) if kind == "curve" else 0.0
-            low, high, how = least - margin, most + margin, "minimum to maximum"
+            low, high, how = least, most, "minimum to maximum"
         how = "constant" if least == most else how
     diverging = signed or (low < 0 < high and min(-low, high) >= _SIGNED * max(-low, high))
     colormap = None

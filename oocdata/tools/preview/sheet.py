@@ -153,7 +153,9 @@ def _draw_curves(axes: Any, panel: Panel) -> None:
             height = np.full(not_finite.sum(), 0.02)
             axes.plot(across[not_finite], height, "|", color=np.array(_BAD) / 255,
                       transform=axes.get_xaxis_transform())  # fmt: skip
-    axes.set_ylim(panel.scale.low, panel.scale.high)
+    low, high = panel.scale.low, panel.scale.high
+    margin = 0.015 * (high - low)
+    axes.set_ylim(low - margin, high + margin)
     axes.margins(x=0.01)
     axes.locator_params(axis="x", nbins=6, integer=True)
     axes.locator_params(axis="y", nbins=4)

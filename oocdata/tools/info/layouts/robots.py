@@ -66,7 +66,8 @@ steps = ooc.windows(obs, (actions, 100){files}, pad=True)
 """
     arrays = (*([] if is_jpeg else keys), "observations/qpos", "action")
     name = "Mobile ALOHA (JPEG)" if is_jpeg else "ALOHA / ACT"
-    return Layout(name, f"{count}, {len(cameras)} cameras", lines(code, "x, y, mask"), arrays)
+    seen = f"{len(cameras)} camera{'s' * (len(cameras) > 1)}"
+    return Layout(name, f"{count}, {seen}", lines(code, "x, y, mask"), arrays)
 
 
 def d4rl(listing: Listing) -> Layout:

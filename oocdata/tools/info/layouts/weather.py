@@ -52,7 +52,7 @@ surface = ooc.stack([*ground{constants}], axis=0)
         parts += ", surface"
     known, select = _valid(listing)
     code += f"""fields = ooc.concatenate([{parts}], axis=0)     # channels first
-{select}pairs = fields.windows((-1, 0), 1)     # two hours in, the next one out
+{select}pairs = fields.windows((-1, 0), 1)     # two times in, the next one out
 {split("pairs", time)}
 """
     summary = f"{time:,} times{known}, {len(names):,} arrays, such as {air[0]} by {level}"
