@@ -197,7 +197,7 @@ class AxisView(WithStorage):
         numbers = table[begin : begin + extent.spans[axis] : extent.strides[axis]]
         order = numbers.argsort(kind="stable")
         ordered = numbers[order]
-        most = max(1, _SCRATCH_BYTES // (extent.size // len(numbers) * itemsize))
+        most = max(1, _SCRATCH_BYTES // max(1, extent.size // len(numbers) * itemsize))
         steps, nbytes = np.diff(ordered), prod(self.source.shape[at + 1 :]) * itemsize
         far = (steps * nbytes > _GAP_BYTES) | (np.diff(ordered // most) > 0)
         begins = origins.copy()
