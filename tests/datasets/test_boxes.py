@@ -327,6 +327,7 @@ def test_patches_of_transposed_rows_and_of_chosen_windows():
         (lambda v: v.patches(()), "a number for each axis"),
         (lambda v: v.patches(0), "`size` must be a whole number of at least 1"),
         (lambda v: v.patches(2, per_row=0), "`per_row` must"),
+        (lambda v: v.patches(2, per_row=2**62), r"`per_row` must be a whole number from 1 to"),
         (lambda v: ooc.zip(v, v[:, :4]).patches(2, axes=[0]), "alike in all arrays"),
         (lambda v: ooc.zip(v, ooc.stack([v] * 3)).patches(2), r"`axes`, such as \(0, 1\) where"),
         (lambda v: ooc.stack([v] * 2).patches((5, 5)), r"have \(., 2\). Give `axes`, such"),

@@ -55,6 +55,7 @@ def test_tuples_and_dicts():
     [
         ((), "must get datasets"),
         (({},), "must get datasets"),
+        ((ooc.open(LABELS), {"a": ()}), r"one dict of them; got \(<View: .*, \{'a': \(\)\}\)"),
         ((ARRAY,), "Open arrays with ooc.open"),
         ((ooc.open(LABELS), ARRAY), "must get datasets"),
         ((ooc.open(LABELS), ooc.open(LABELS[:19])), r"one length.*got 20, 19 for <.*memory; <"),
