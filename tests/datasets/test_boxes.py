@@ -114,6 +114,11 @@ def test_splits_of_several_sample_axes(axis: int | None):
         (lambda v: v.split(0.5, 0.5, axis=2), r"one of the sample axes \(0, 1\); got 2"),
         (lambda v: v.split(0.5, 0.5, axis=9), "must be an axis of the 4-dimensional"),
         (lambda v: v[3:].split(0.5, 0.5, axis=1), "Split first, then select"),
+        (lambda v: v[::-1].split(0.5, 0.5, axis=0), "Split first, then select"),
+        (lambda v: v[3:].folds(2, axis=0), "Split first, then select"),
+        (lambda v: v.windows(1, episodes=[20, 20]).split(0.5, 0.5, axis=0), "one sample axis"),
+        (lambda v: ooc.concat(v, v).split(0.5, 0.5, axis=0), "one sample axis"),
+        (lambda v: v[3:].enumerate().split(0.5, 0.5, axis=0), "one sample axis"),
         (
             lambda v: v.windows(1).split(0.5, 0.5, axis=1)[0].split(0.5, 0.5, axis=1),
             "into all parts at once",
