@@ -239,3 +239,10 @@ def test_empty_elements(shape: tuple[int, ...]) -> None:
     loader = view[:, 0:0].batches(6, shuffle="block")
     assert loader.explain().amplification == 1
     assert_array_equal(loader.batch(0), np.zeros((6, 0)))
+
+
+def test_empty_elements_of_chosen_positions() -> None:
+    view, _ = counted(np.zeros((20, 3, 2)), 4, 3, 2)
+    loader = view[:, [2, 0], 0:0].batches(6, shuffle="block")
+    assert loader.explain().amplification == 1
+    assert_array_equal(loader.batch(0), np.zeros((6, 2, 0)))

@@ -212,6 +212,10 @@ class ArrayRows(Dataset):
         view = replace(self, cuts=(*self.cuts[:axis], chosen, *self.cuts[axis + 1 :]))
         return replace(view, rows=range(prod(map(len, view.grid))))
 
+    @property
+    def _axes_of_rows(self) -> int:
+        return len(self.axes)
+
     def _sample_axis_number(self, axis: int | str) -> int:
         numbers = axis_numbers(axis, len(self.source.shape), self.storage)
         if len(numbers) != 1 or numbers[0] not in self.axes:

@@ -165,9 +165,15 @@ class ElementRows:
 
     # Along one of several sample axes -------------------------------------------------------------
 
+    @property
+    def _axes_of_rows(self) -> int:
+        """Number of sample axes before any selection, of the member with the most."""
+        return max(part._axes_of_rows for part in self._split_members)
+
     def _sample_axis_number(self, axis: int | str) -> int:
         """Return the number of a sample axis among those of the member with the most."""
-        member = max(self._split_members, key=lambda part: len(part.sample_shape))
+        members = self._split_members
+        member = max(members, key=lambda part: (len(part.sample_shape), part._axes_of_rows))
         return member._sample_axis_number(axis)
 
     def _select_along(self, at: int, places: range) -> Self:

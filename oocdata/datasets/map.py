@@ -189,9 +189,9 @@ class Map(Dataset):
             if note not in getattr(error, "__notes__", ()):
                 error.add_note(note)
             raise
-        if result is None:
+        if result is None or (isinstance(result, tuple | list | dict) and not result):
             raise MapError(
-                f"a mapped function must return its result; {self._name} returned None. Add "
+                f"a mapped function must return its result; {self._name} returned {result}. Add "
                 "`return`, even where it changes its arguments in place."
             )
         return tuple(result) if isinstance(result, list) else result

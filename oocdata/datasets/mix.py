@@ -116,7 +116,7 @@ def mix(
     for number, part in enumerate(parts):
         if len(part) == 0:
             raise EmptyError(f"each member must hold an element; member {number} holds none.")
-    length = None if length is None else as_count("length", length)
+    length = None if length is None else as_count("length", length, at_most=MOST)
     return Mix(parts, range(sum(map(len, parts))), _as_integers([w for _, w in pairs]), length)
 
 

@@ -81,7 +81,8 @@ def make_patches(
         triples = zip(whole, sizes, steps, strict=True)
         count = prod((length - part) // each + 1 for length, part, each in triples)
     else:
-        count, steps = as_count("per_row", per_row), ()
+        most = (2**63 - 1) // max(1, len(dataset))  # patches are numbered in int64
+        count, steps = as_count("per_row", per_row, at_most=most), ()
     patches = Patches(dataset, sizes, steps, count, chosen, range(len(dataset) * count))
     patches.spec  # noqa: B018  # raises for a time axis whose rows are separate boxes
     return patches

@@ -259,6 +259,7 @@ def _region(request: ArrayRequest, larger: ArrayRequest) -> tuple[slice, ...] | 
         and not request.placement.flipped
         and request.dtype == larger.dtype
         and 0 < request.nbytes < larger.nbytes
+        and len(request.shape) == len(larger.shape)
         and len(request.origins) == request.shape[0] == len(larger.origins)
         and not request.source.storage().is_remote
     ):
@@ -266,7 +267,8 @@ def _region(request: ArrayRequest, larger: ArrayRequest) -> tuple[slice, ...] | 
     moves = request.origins - larger.origins
     if (moves != moves[0]).any():
         return None
-    region = [slice(None)] * len(request.shape)
+    region = [slice(None)] * len(request.shape)  # a time axis of one row is no axis of the box
+    first = len(request.shape) - len(request.placement.delivered_axes)
     boxes = (
         zip(each.lengths, each.strides, strict=True) for each in (request.extent, larger.extent)
     )
@@ -276,7 +278,7 @@ def _region(request: ArrayRequest, larger: ArrayRequest) -> tuple[slice, ...] | 
         if rest or (step != stride and length > 1) or not 0 <= start <= whole - length:
             return None
         if axis is not None:
-            region[axis + 1] = slice(start, start + length)
+            region[axis + first] = slice(start, start + length)
     return tuple(region)
 
 

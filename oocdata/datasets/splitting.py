@@ -241,10 +241,10 @@ class Splitting(ElementRows):
                 "members, then mix their parts."
             )
         place = 0 if axis is None else self._sample_axis_number(axis)
-        if place >= len(self.sample_shape):
+        if axis is not None and self._axes_of_rows != len(self.sample_shape):
             raise ArgumentError(
-                "`axis` must be None for elements along one sample axis, which a selection from "
-                "several leaves, and a split of windows along the last; got "
+                "`axis` must be None for elements along one sample axis: a selection from several, "
+                "a concatenation, or windows with `episodes` or split along the last; got "
                 f"{axis!r}. Split first, then select, and into all parts at once: "
                 ".split(0.6, 0.2, 0.2, axis=…)."
             )

@@ -59,7 +59,7 @@ def stack(parts: Iterable[View | ArrayLike], axis: int = -1) -> View:
     Returns
     -------
     View
-        With the sample axes of the parts.
+        With the sample axes of the parts, as axes 0, 1, … of the combined array.
 
     Raises
     ------
@@ -230,9 +230,10 @@ class Stacked(WithStorage, Wrapped, Described):
     source: Interleaved = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        # A description contains 0-d arrays as scalars.
-        arrays = [part if isinstance(part, View) else np.asarray(part) for part in self.parts]
-        object.__setattr__(self, "parts", tuple(arrays))
+        # A description contains 0-d arrays as scalars, texts as long as they are.
+        dtype = self.views[0].dtype
+        parts = [part if isinstance(part, View) else np.asarray(part, dtype) for part in self.parts]
+        object.__setattr__(self, "parts", tuple(parts))
         object.__setattr__(self, "source", self._joined())
 
     @cached_property

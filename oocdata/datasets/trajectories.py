@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -182,9 +183,10 @@ def _as_offsets(name: str, argument: Any) -> Offsets:
     """Return checked offsets from a sequence or range."""
     if isinstance(argument, range):
         numbers: Offsets = argument
+        steps = {argument.step}
     else:
         numbers = tuple(as_whole(name, offset) for offset in argument)
-    steps = {numbers.step} if isinstance(numbers, range) else set(np.diff(numbers).tolist())
+        steps = {after - before for before, after in pairwise(numbers)}
     is_ascending = len(numbers) and min(steps, default=1) > 0
     if not is_ascending or max(-numbers[0], numbers[-1]) >= _LARGEST_OFFSET:
         raise ArgumentError(

@@ -110,9 +110,9 @@ def zip(  # noqa: A001  # as in tf.data and Grain
     elif len(datasets) == 1 and isinstance(datasets[0], tuple | list):
         parts = tuple(datasets[0])
     members = list(leaves(parts))
-    if not members or not all(isinstance(member, Dataset) for member in members):
-        others = [member for member in members if not isinstance(member, Dataset)]
-        got = f"an object of type {type(others[0]).__name__}" if others else "none"
+    others = [member for member in members if not isinstance(member, Dataset)]
+    if others or _has_empty(parts):
+        got = f"an object of type {type(others[0]).__name__}" if others else f"{parts!r}"
         raise ArgumentError(
             f"`zip` must get datasets, or one dict of them; got {got}. Open arrays with ooc.open."
         )
@@ -155,6 +155,13 @@ def zip(  # noqa: A001  # as in tf.data and Grain
             stacklevel=2,
         )
     return Zip(parts)
+
+
+def _has_empty(tree: Any) -> bool:
+    """Return whether a tuple or dict in a tree, or the tree, is empty."""
+    if not isinstance(tree, tuple | dict):
+        return False
+    return not tree or any(map(_has_empty, tree.values() if isinstance(tree, dict) else tree))
 
 
 def _unlike_files(members: Sequence[Dataset]) -> tuple[str, str] | None:

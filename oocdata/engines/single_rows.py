@@ -47,7 +47,7 @@ def single_row(source: Source) -> Source:
         )
     if type(source) is Strided and source.chunk_offsets is None:
         strides = (source.stored.itemsize * prod(source.shape), *source.strides)
-        described = _described(storage, storage.strides and strides)
+        described = _described(storage, None if storage.strides is None else strides)
         return Strided(source.file, source.stored, shape, strides, source.offset, described)
     maps = tuple((axis + 1, range(length)) for axis, length in enumerate(source.shape))
     return Relabelled(AxisView(source, maps, shape, source.dtype), _described(storage))

@@ -274,6 +274,8 @@ def test_unsupported_methods_of_a_mixture() -> None:
         ooc.zip(mixed, ooc.mix({one: 1, two: 1})).batches(2)
     with pytest.raises(ArgumentError, match="`length` must be"):
         ooc.mix({one: 1}, length=0)
+    with pytest.raises(ArgumentError, match="`length` must be a whole number from 1 to"):
+        ooc.mix({one: 1}, length=2**62)
 
 
 def test_explain() -> None:

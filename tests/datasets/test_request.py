@@ -48,6 +48,16 @@ CASES = {
         lambda row: (ARRAY[row].T[:, :2], ARRAY[row].T),
         1,
     ),
+    "with a time axis of one row": (
+        lambda view: ooc.windows((view[:, 1:3], (0,)), (view, (0,))),
+        lambda row: (ARRAY[None, row, 1:3], ARRAY[None, row]),
+        1,
+    ),
+    "only one with a time axis": (
+        lambda view: ooc.windows((view[:, :3], (0,)), view, (view, (1,))),
+        lambda row: (ARRAY[None, row, :3], ARRAY[row], ARRAY[None, row + 1]),
+        2,
+    ),
     "other order of axes": (
         lambda view: ooc.zip(view.transpose(1, 0)[:, :, :2], view),
         lambda row: (ARRAY[row].T[:, :2], ARRAY[row]),

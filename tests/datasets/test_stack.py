@@ -449,6 +449,14 @@ def test_description_round_trip(files: ooc.View) -> None:
     assert fingerprint(other.batches(8)) != fingerprint(files.batches(8))
 
 
+def test_a_text_that_every_row_has_keeps_its_length_in_a_description(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.array([b"12345", b"a"]))
+    loader = ooc.stack([ooc.open(tmp_path / "a.npy"), np.array(b"zz", "S5")]).batches(2)
+    again: Any = from_json(as_json(loader))
+    assert fingerprint(again) == fingerprint(loader)
+    assert_array_equal(again.batch(0), [[b"12345", b"zz"], [b"a", b"zz"]])
+
+
 def test_workers_and_ranks_and_resume(files: ooc.View) -> None:
     plain = files.next_frame().batches(8, shuffle=True, seed=2)
     loader = files.next_frame().batches(8, shuffle=True, seed=2, workers=1)

@@ -454,6 +454,7 @@ V = ooc.open(np.arange(30))
     [
         (lambda: V.windows((0, 0)), "`inputs` must be offsets that ascend"),
         (lambda: V.windows((1, 0)), "`inputs` must be offsets that ascend"),
+        (lambda: V.windows((1, -(2**63))), "`inputs` must be offsets that ascend"),
         (lambda: V.windows(()), "`inputs` must be offsets that ascend"),
         (lambda: V.windows(range(3, 0, -1)), "`inputs` must be offsets that ascend"),
         (lambda: V.windows((0, 1.5)), "`inputs` must be a whole number"),

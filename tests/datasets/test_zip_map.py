@@ -55,6 +55,7 @@ def test_tuples_and_dicts():
     [
         ((), "must get datasets"),
         (({},), "must get datasets"),
+        ((ooc.open(LABELS), {"a": ()}), r"one dict of them; got \(<View: .*, \{'a': \(\)\}\)"),
         ((ARRAY,), "Open arrays with ooc.open"),
         ((ooc.open(LABELS), ARRAY), "must get datasets"),
         ((ooc.open(LABELS), ooc.open(LABELS[:19])), r"one length.*got 20, 19 for <.*memory; <"),
@@ -242,6 +243,8 @@ SHORT = "must keep the 4 elements"
         (lambda x: x[:2], True, SHORT),
         (lambda x: x.sum(), True, SHORT),
         (lambda x: None, True, "returned None"),
+        (lambda x: {}, False, r"must return its result; .* returned {}"),
+        (lambda x: (), True, r"must return its result; .* returned \(\)"),
         (lambda x: (x, x[:3]), True, SHORT),
         (lambda x: x.astype("f8"), True, r"\(4, 6\) float32; .* returned \(4, 6\) float64"),
         (lambda x: x[:, 0], True, r"returned \(6,\) float32\. Give all results one shape"),

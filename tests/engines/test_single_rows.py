@@ -138,6 +138,13 @@ def test_a_single_number_a_file(tmp_path: Path, kind: str) -> None:
     assert y.tolist() == [3] * 23
 
 
+def test_a_file_of_one_number_is_explained(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.float64(3))
+    view = ooc.open(tmp_path / "a.npy", axis=None)
+    assert view.storage.strides == (8,)
+    assert "1 element" in str(view.batches(1).explain())
+
+
 def zarr_number(path: Path, number: float, **options: Any) -> None:
     zarr.create_array(path, shape=(), **options)[...] = number
 
