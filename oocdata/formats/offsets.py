@@ -18,7 +18,7 @@ from oocdata.box import Ints
 from oocdata.engines.byte_rows import ByteRows, Framing, size_counts
 from oocdata.engines.files import FileVersion
 from oocdata.engines.source import Source, Storage
-from oocdata.formats.npy import open_raw
+from oocdata.formats.npy import open_contiguous, open_raw
 from oocdata.formats.sidecar import is_gzip, open_sidecar, unchanging, unpacked
 
 Scan = Callable[[IO[bytes]], Iterator[Ints]]
@@ -50,7 +50,11 @@ def open_rows(
         opened={"target": version.path, **opened},
         row_sizes=sizes,
     )
-    return ByteRows(open_raw(plain.path, dtype="u1", shape=(-1,)), offsets, framing, storage)
+    content = Storage("raw", plain.path)
+    stored = open_contiguous(
+        plain, (plain.nbytes,), np.dtype("u1"), False, 0, plain.nbytes, 0, content
+    )
+    return ByteRows(stored, offsets, framing, storage)
 
 
 def read_offsets(path: str) -> tuple[Source, tuple[int, ...]] | None:
