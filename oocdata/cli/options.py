@@ -183,7 +183,10 @@ def _as_glob(paths: list[str]) -> str | list[str]:
     if not (differ_in_numbers and in_shell_order):
         return paths
     folder, name = os.path.split(paths[0])
-    pattern, paths = os.path.join(folder, re.sub(r"\d+", "*", name)), sorted(paths, key=natural_key)
+    ending = os.path.splitext(name)[1]  # .h5
+    ending = ending if all(path.endswith(ending) for path in paths) else ""
+    pattern = os.path.join(folder, re.sub(r"\d+", "*", name.removesuffix(ending)) + ending)
+    paths = sorted(paths, key=natural_key)
     return pattern if sorted(glob.glob(pattern), key=natural_key) == paths else paths
 
 
