@@ -26,7 +26,7 @@ _WIDE = (b"\xff\xfe", b"\xfe\xff")
 
 
 def without_ends(stored: NDArray[np.uint8], starts: Ints, stops: Ints) -> list[bytes]:
-    r"""Return lines without ``\n`` or ``\r\n``, as TensorFlow's `TextLineDataset` does."""
+    r"""Return lines without ``\n`` or ``\r\n``; `TextLineDataset` also drops every other ``\r``."""
     has_newline = stored[stops - 1] == _NEWLINE  # the last line may have none
     stops = stops - has_newline
     may_have_return = has_newline & (stops > starts)
