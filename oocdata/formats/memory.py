@@ -152,12 +152,9 @@ def check_shape(target: Any) -> None:
     try:
         _ = [as_count("shape", length, at_least=0) for length in target.shape]
     except (ArgumentError, TypeError) as error:
-        hint = ""
-        if hasattr(target, "compute_chunk_sizes"):
-            hint = " Let dask count its rows first: array.compute_chunk_sizes()."
         raise ArgumentError(
             f"`shape` of {type(target).__name__} must be whole numbers of at least 0, such as "
-            f"(100, 3); got {target.shape!r}.{hint}"
+            f"(100, 3); got {target.shape!r}. Let dask count them: array.compute_chunk_sizes()."
         ) from error
 
 

@@ -16,9 +16,10 @@ import numpy as np
 
 from oocdata.box import Ints
 from oocdata.engines.byte_rows import ByteRows, Framing, size_counts
-from oocdata.engines.files import FileVersion
+from oocdata.engines.files import FileVersion, OpenFile
 from oocdata.engines.source import Source, Storage
-from oocdata.formats.npy import open_contiguous, open_raw
+from oocdata.engines.strided import Strided
+from oocdata.formats.npy import open_raw
 from oocdata.formats.sidecar import is_gzip, open_sidecar, unchanging, unpacked
 
 Scan = Callable[[IO[bytes]], Iterator[Ints]]
@@ -50,10 +51,9 @@ def open_rows(
         opened={"target": version.path, **opened},
         row_sizes=sizes,
     )
-    content = Storage("raw", plain.path)
-    stored = open_contiguous(
-        plain, (plain.nbytes,), np.dtype("u1"), False, 0, plain.nbytes, 0, content
-    )
+    # Not by its path, at which another version may lie by now.
+    content = Storage("raw", plain.path, files=(plain,))
+    stored = Strided(OpenFile(plain), np.dtype("u1"), (plain.nbytes,), (1,), 0, content)
     return ByteRows(stored, offsets, framing, storage)
 
 
