@@ -17,7 +17,9 @@ from oocdata.formats.offsets import open_rows
 TEXT_ENDS = (".txt", ".text", ".csv", ".tsv", ".jsonl", ".ndjson", ".log")
 """Endings of the names of text files."""
 
-_BLOCK = 8 << 20
+_BLOCK = 1 << 20
+"""Bytes that are scanned at a time. With 8 MiB the offsets of empty lines take 250 MiB, and finding
+lines of 6 bytes takes twice the processor's time."""
 
 _NEWLINE, _RETURN = b"\n\r"
 

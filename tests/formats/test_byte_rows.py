@@ -8,6 +8,7 @@ import pickle
 import shutil
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -349,6 +350,15 @@ class TestOffsets:
             "a.txt"
         }  # the sidecar file of the earlier version is gone
         assert hidden.startswith(".a.txt.lines-")
+
+    def test_the_scan_takes_little_memory(self, tmp_path: Path) -> None:
+        (tmp_path / "a.txt").write_bytes(b"\n" * (8 << 20))  # 8 bytes of offsets for each byte
+        tracemalloc.start()
+        try:
+            ooc.open(tmp_path / "a.txt")
+            assert tracemalloc.get_traced_memory()[1] < 64 << 20
+        finally:
+            tracemalloc.stop()
 
     def test_a_file_that_is_replaced_while_it_is_opened(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
