@@ -83,11 +83,10 @@ def pad_chunk(target: Target, values: NDArray[Any]) -> NDArray[Any]:
 
 def npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
     """Return the header of a ``.npy`` file; raise `ValueError` if it can't describe the dtype."""
-    header, descr = BytesIO(), npy_format.dtype_to_descr(dtype)
-    npy_format.write_array_header_1_0(
-        header, {"descr": descr, "fortran_order": False, "shape": shape}
-    )
-    return header.getvalue()
+    file, descr = BytesIO(), npy_format.dtype_to_descr(dtype)
+    header = {"descr": descr, "fortran_order": False, "shape": shape}
+    npy_format.write_array_header_1_0(file, header)
+    return file.getvalue()
 
 
 class NpyStorage:
