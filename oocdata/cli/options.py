@@ -183,7 +183,8 @@ def _as_glob(paths: list[str]) -> str | list[str]:
     if not (differ_in_numbers and in_shell_order):
         return paths
     folder, name = os.path.split(paths[0])
-    pattern, paths = os.path.join(folder, re.sub(r"\d+", "*", name)), sorted(paths, key=natural_key)
+    name = re.sub(r"(\.[a-z]\w*$)|\d+", lambda found: found[1] or "*", name)  # .h5 stays
+    pattern, paths = os.path.join(folder, name), sorted(paths, key=natural_key)
     return pattern if sorted(glob.glob(pattern), key=natural_key) == paths else paths
 
 

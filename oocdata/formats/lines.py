@@ -17,7 +17,9 @@ from oocdata.formats.offsets import open_rows
 TEXT_ENDS = (".txt", ".text", ".csv", ".tsv", ".jsonl", ".ndjson", ".log")
 """Endings of the names of text files."""
 
-_BLOCK = 8 << 20
+_BLOCK = 1 << 20
+"""Bytes that are scanned at a time. With 8 MiB the offsets of empty lines take 250 MiB, and finding
+lines of 6 bytes takes twice the processor's time."""
 
 _NEWLINE, _RETURN = b"\n\r"
 
@@ -26,7 +28,7 @@ _WIDE = (b"\xff\xfe", b"\xfe\xff")
 
 
 def without_ends(stored: NDArray[np.uint8], starts: Ints, stops: Ints) -> list[bytes]:
-    r"""Return lines without ``\n`` or ``\r\n``, as TensorFlow's `TextLineDataset` does."""
+    r"""Return lines without ``\n`` or ``\r\n``; `TextLineDataset` also drops every other ``\r``."""
     has_newline = stored[stops - 1] == _NEWLINE  # the last line may have none
     stops = stops - has_newline
     may_have_return = has_newline & (stops > starts)

@@ -20,8 +20,8 @@ from oocdata.engines.objects import Sliced, regular_chunks
 from oocdata.engines.source import Source, Storage
 from oocdata.engines.strided import Strided
 from oocdata.engines.wrapped import SourceChunks
-from oocdata.errors import UnknownFormatError, UnsupportedDtypeError
-from oocdata.index import is_masked
+from oocdata.errors import ArgumentError, UnknownFormatError, UnsupportedDtypeError
+from oocdata.index import as_count, is_masked
 
 _HINT = (
     "Pass an array, such as np.asarray(x), or np.asarray(x, str) for text; one array of a group, "
@@ -127,6 +127,7 @@ def open_object(target: Any, *, axis: int | str = 0) -> Source:
             "`target` must be a path, an array, or an object with shape, dtype and slicing; got "
             f"{type(target).__name__}. {_HINT}"
         )
+    check_shape(target)
     try:
         dtype = np.dtype(target.dtype)
     except TypeError as error:
@@ -144,6 +145,17 @@ def open_object(target: Any, *, axis: int | str = 0) -> Source:
     )
     (rows,) = axis_numbers(axis, len(target.shape), storage) if target.shape else (0,)
     return slices_of(target, storage, rows)
+
+
+def check_shape(target: Any) -> None:
+    """Raise `ArgumentError` for an object whose shape is not of whole numbers."""
+    try:
+        _ = [as_count("shape", length, at_least=0) for length in target.shape]
+    except (ArgumentError, TypeError) as error:
+        raise ArgumentError(
+            f"`shape` of {type(target).__name__} must be whole numbers of at least 0, such as "
+            f"(100, 3); got {target.shape!r}. Let dask count them: array.compute_chunk_sizes()."
+        ) from error
 
 
 def slices_of(target: Any, storage: Storage, axis: int) -> Source:

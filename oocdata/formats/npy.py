@@ -33,7 +33,7 @@ from oocdata.errors import (
 from oocdata.formats.paths import file_of, open_stream, store_error_in, version_of
 from oocdata.index import as_count
 
-_LONGEST_HEADER = 10_000
+LONGEST_HEADER = 10_000
 """Bytes of a header that NumPy parses by default (``max_header_size``)."""
 
 
@@ -133,10 +133,8 @@ def read_header(
             raise ValueError(f"version {version} is unknown")
         length = file.read(2 if version == (1, 0) else 4)
         nbytes = int.from_bytes(length, "little")
-        if nbytes > _LONGEST_HEADER:  # do not read gigabytes that a damaged length asks for
-            raise ValueError(
-                f"it has {nbytes:,} bytes, and NumPy reads {_LONGEST_HEADER:,} at most"
-            )
+        if nbytes > LONGEST_HEADER:  # do not read gigabytes that a damaged length asks for
+            raise ValueError(f"it has {nbytes:,} bytes, and NumPy reads {LONGEST_HEADER:,} at most")
         text = file.read(nbytes)
         if version == (3, 0):
             # NumPy has no public reader of version 3, which is version 2 with its header in UTF-8

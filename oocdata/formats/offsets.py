@@ -16,8 +16,9 @@ import numpy as np
 
 from oocdata.box import Ints
 from oocdata.engines.byte_rows import ByteRows, Framing, size_counts
-from oocdata.engines.files import FileVersion
+from oocdata.engines.files import FileVersion, OpenFile
 from oocdata.engines.source import Source, Storage
+from oocdata.engines.strided import Strided
 from oocdata.formats.npy import open_raw
 from oocdata.formats.sidecar import is_gzip, open_sidecar, unchanging, unpacked
 
@@ -50,7 +51,10 @@ def open_rows(
         opened={"target": version.path, **opened},
         row_sizes=sizes,
     )
-    return ByteRows(open_raw(plain.path, dtype="u1", shape=(-1,)), offsets, framing, storage)
+    # Not by its path, at which another version may lie by now.
+    content = Storage("raw", plain.path, files=(plain,))
+    stored = Strided(OpenFile(plain), np.dtype("u1"), (plain.nbytes,), (1,), 0, content)
+    return ByteRows(stored, offsets, framing, storage)
 
 
 def read_offsets(path: str) -> tuple[Source, tuple[int, ...]] | None:

@@ -40,7 +40,7 @@ from oocdata.formats.recognising import (
     is_folder,
     picture_format,
 )
-from oocdata.index import as_count, as_path
+from oocdata.index import as_path
 
 if TYPE_CHECKING:
     from oocdata.formats.tree import Tree
@@ -390,13 +390,7 @@ def _open_object(target: Any, options: Options) -> Source:
 
 
 def _checked_source(target: Source | RowSource, kind: str) -> Source:
-    try:
-        _ = [as_count("shape", length, at_least=0) for length in target.shape]
-    except (ArgumentError, TypeError) as error:
-        raise ArgumentError(
-            f"`shape` of {kind} must be whole numbers of at least 0, such as (100, 3); got "
-            f"{target.shape!r}."
-        ) from error
+    memory.check_shape(target)
     source = target if isinstance(target, Source) else RowReader(target)
     if not isinstance(source.dtype, np.dtype) or not check_dtype(source.dtype).isnative:
         raise ArgumentError(

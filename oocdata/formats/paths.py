@@ -53,11 +53,12 @@ def open_stream(
     """
     if not is_url(path):
         try:
-            opened = open(path, "rb")  # noqa: SIM115  # the error of this call alone
+            with open(path, "rb") as file:
+                yield file, FileVersion.of(path, os.fstat(file.fileno()))
+        except SourceError:
+            raise
         except OSError as error:
             raise unreadable(path, error) from error
-        with opened as file:
-            yield file, FileVersion.of(path, os.fstat(file.fileno()))
         return
     from oocdata.stores.blocks import ObjectStream  # not for `import oocdata`
 

@@ -13,6 +13,7 @@ import glob
 import gzip
 import os
 import shutil
+import stat
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -86,11 +87,11 @@ def _user_folder() -> str:
 
 def _open_trusted(path: str, read: Callable[[str], Result | None]) -> Result | None:
     try:
-        owner = os.stat(path).st_uid
-        trusted = owner in (os.getuid(), os.stat(os.path.dirname(path)).st_uid)
+        entry, folder = os.stat(path), os.stat(os.path.dirname(path))
     except OSError:
         return None
-    return read(path) if trusted else None
+    trusted = entry.st_uid in (os.getuid(), folder.st_uid)
+    return read(path) if trusted and stat.S_ISREG(entry.st_mode) else None
 
 
 def _write(

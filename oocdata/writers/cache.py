@@ -214,8 +214,8 @@ def written_caches(folder: str | os.PathLike[str]) -> list[WrittenCache]:
             place, made_of = os.path.dirname(about), "elements of a dataset"
             with suppress(FileNotFoundError):
                 with (
+                    suppress(OSError, ValueError, TypeError, KeyError),  # another user's, damaged
                     open(about, encoding="utf-8") as file,
-                    suppress(ValueError, TypeError, KeyError),  # damaged
                 ):
                     made_of = str(json.load(file)["of"])
                 each = [os.stat(os.path.join(place, name)) for name in os.listdir(place)]

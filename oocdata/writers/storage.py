@@ -81,6 +81,14 @@ def pad_chunk(target: Target, values: NDArray[Any]) -> NDArray[Any]:
     return chunk
 
 
+def npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    """Return the header of a ``.npy`` file; raise `ValueError` if it can't describe the dtype."""
+    file, descr = BytesIO(), npy_format.dtype_to_descr(dtype)
+    header = {"descr": descr, "fortran_order": False, "shape": shape}
+    npy_format.write_array_header_1_0(file, header)
+    return file.getvalue()
+
+
 class NpyStorage:
     """A ``.npy`` file.
 
@@ -90,7 +98,7 @@ class NpyStorage:
 
     def __init__(self, target: Target, path: str, *, done: int = 0) -> None:
         self._target, self._path = target, path
-        header = self._header(target.shape[0])
+        header = npy_header(target.dtype, target.shape)
         self._offset = len(header)
         if not done:
             with open(path, "wb") as file:
@@ -100,14 +108,6 @@ class NpyStorage:
         if short or self._file.read(len(header)) != header:
             self.abandon()
             raise SourceError(f"a file must hold the {done} rows that were written", path=path)
-
-    def _header(self, rows: int) -> bytes:
-        header, descr = BytesIO(), npy_format.dtype_to_descr(self._target.dtype)
-        shape = (rows, *self._target.element)
-        npy_format.write_array_header_1_0(
-            header, {"descr": descr, "fortran_order": False, "shape": shape}
-        )
-        return header.getvalue()
 
     def write(self, first: int, values: NDArray[Any]) -> None:
         """Write rows from row `first` on."""
@@ -127,7 +127,8 @@ class NpyStorage:
         try:
             with write_errors(self._path):
                 self._file.truncate(self._offset + rows * self._target.row_bytes)
-                os.pwrite(self._file.fileno(), self._header(rows), 0)
+                header = npy_header(self._target.dtype, (rows, *self._target.element))
+                os.pwrite(self._file.fileno(), header, 0)
             self.save()
         finally:
             self.abandon()

@@ -61,6 +61,18 @@ def test_the_cache_is_listed(folder: Path) -> None:
     assert run(OOCDATA_CACHE=str(folder)).output == found.output
 
 
+def test_a_dataset_whose_description_can_not_be_read(folder: Path) -> None:
+    """For instance that of another user."""
+    (about,) = (path.parent / "cache.json" for path in folder.glob("*/0.npy"))
+    about.unlink()
+    about.mkdir()
+    found = run("kept", "--json")
+    assert found.exit_code == 0, found.output
+    assert [one["made_of"] for one in json.loads(found.output)["datasets"]] == [
+        "elements of a dataset"
+    ]
+
+
 def test_json(folder: Path) -> None:
     found = json.loads(run("kept", "--json").output)
     assert found["limit"] == 1 << 30

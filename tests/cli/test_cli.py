@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -230,6 +231,9 @@ def test_files_that_a_shell_listed_are_in_the_order_of_a_glob(
     assert np.load("all.npy")[:, 0].tolist() == [1, 1, 2, 2, 10, 10]
     assert "ooc.open('u_*.npy')" in run("info", *paths).stdout
     assert "ooc.open(['u_1.npy', 'u_2.npy'])" in run("info", "u_1.npy", "u_2.npy").stdout
+    for name in names:
+        shutil.copy(f"{name}.npy", f"{name}.n2")
+    assert "ooc.open('u_*.n2')" in run("info", *(f"{name}.n2" for name in names)).stdout
     assert run("convert", "u_2.npy", "u_1.npy", "own.npy").exit_code == 0
     assert np.load("own.npy")[:, 0].tolist() == [2, 2, 1, 1]
 

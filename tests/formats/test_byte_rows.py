@@ -8,6 +8,7 @@ import pickle
 import shutil
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -39,7 +40,7 @@ from oocdata.errors import (
     UnknownFormatError,
     UnsupportedDtypeError,
 )
-from oocdata.formats import lines, sidecar
+from oocdata.formats import lines, offsets, sidecar
 from oocdata.formats.offsets import read_offsets, write_offsets
 from oocdata.formats.sidecar import open_sidecar
 from oocdata.frontends.examples import ParseExamples
@@ -349,6 +350,29 @@ class TestOffsets:
             "a.txt"
         }  # the sidecar file of the earlier version is gone
         assert hidden.startswith(".a.txt.lines-")
+
+    def test_the_scan_takes_little_memory(self, tmp_path: Path) -> None:
+        (tmp_path / "a.txt").write_bytes(b"\n" * (8 << 20))  # 8 bytes of offsets for each byte
+        tracemalloc.start()
+        try:
+            ooc.open(tmp_path / "a.txt")
+            assert tracemalloc.get_traced_memory()[1] < 64 << 20
+        finally:
+            tracemalloc.stop()
+
+    def test_a_file_that_is_replaced_while_it_is_opened(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def replaced_afterwards(*given: Any) -> Any:
+            found = open_sidecar(*given)
+            write_text(tmp_path / "b.txt", [b"c", b"bba"])
+            os.replace(tmp_path / "b.txt", tmp_path / "a.txt")
+            return found
+
+        write_text(tmp_path / "a.txt", [b"aaa", b"b"])
+        monkeypatch.setattr(offsets, "open_sidecar", replaced_afterwards)
+        with pytest.raises(SourceError, match="as it was when it was opened"):
+            ooc.open(tmp_path / "a.txt")[0]
 
     @pytest.mark.parametrize("damage", [b"", b"{}", b"x" * 5000])
     def test_damaged_ones_are_made_anew(self, damage: bytes, tmp_path: Path) -> None:

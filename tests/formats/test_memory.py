@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import dask.array
 import numpy as np
 import pytest
 import scipy.sparse
@@ -402,6 +403,19 @@ def test_objects_that_are_not_arrays(target: Any):
         UnknownFormatError, match=rf"`target` must be .* got {type(target).__name__}"
     ):
         open_object(target)
+
+
+@pytest.mark.parametrize("shape", [3, (3, "x"), (-1, 3), (float("nan"), 3)])
+def test_objects_without_a_shape_of_whole_numbers(shape: Any) -> None:
+    target = type("Odd", (Sliced,), {"shape": shape})(np.zeros((3, 3)))
+    with pytest.raises(ArgumentError, match=r"`shape` of Odd must be whole numbers"):
+        ooc.open(target)
+
+
+def test_an_array_of_dask_whose_length_is_unknown() -> None:
+    array = dask.array.arange(12, chunks=5)
+    with pytest.raises(ArgumentError, match=r"got \(nan,\).*compute_chunk_sizes"):
+        ooc.open(array[array > 6])
 
 
 def test_sparse_matrices_and_texts_are_refused_with_a_hint():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import pickle
 import struct
 import tracemalloc
@@ -396,6 +397,17 @@ def test_an_empty_archive(tmp_path: Path):
     np.savez(tmp_path / "a.npz")
     with pytest.raises(MissingKeyError, match="it holds none"):
         open_source(str(tmp_path / "a.npz"))
+
+
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
+def test_the_name_of_the_unpacked_member_is_taken(tmp_path: Path, make: Callable[[Path], None]):
+    array = sample_array((4, 3))
+    np.savez_compressed(tmp_path / "a.npz", x=array)
+    assert_array_equal(ooc.open(tmp_path / "a.npz"), array)
+    (unpacked,) = tmp_path.glob(".*")
+    unpacked.unlink()
+    make(unpacked)
+    assert_array_equal(ooc.open(tmp_path / "a.npz"), array)
 
 
 def test_a_compressed_member_is_unpacked_once(tmp_path: Path):

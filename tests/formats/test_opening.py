@@ -273,6 +273,15 @@ def test_what_is_no_file_is_not_waited_for(tmp_path: Path, options: dict[str, An
         assert caught.value.path == str(path)
 
 
+def test_a_disk_that_can_not_read_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.npy"
+    path.symlink_to("/proc/self/mem")  # a regular file; reading its first byte is an I/O error
+    for use, target in ((ooc.open, path), (ooc.open, f"{tmp_path}/*"), (ooc.check, path)):
+        with pytest.raises(SourceError, match=r"must be readable.*Input/output error") as caught:
+            use(target)
+        assert caught.value.path == str(path)
+
+
 def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path, _ = store(tmp_path, "npy")
 

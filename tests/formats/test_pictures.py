@@ -385,10 +385,12 @@ def test_pictures_of_unlike_shapes(tmp_path: Path) -> None:
 
 
 def test_colours_of_print(tmp_path: Path) -> None:
-    Image.fromarray(drawn(1)).convert("CMYK").save(tmp_path / "a.jpg")
+    Image.frombytes("CMYK", (30, 20), drawn(1, (20, 30, 4)).tobytes()).save(tmp_path / "a.jpg")
     Image.fromarray(drawn(2, (20, 30, 4))).save(tmp_path / "b.png")
     with Image.open(tmp_path / "a.jpg") as image:
-        found = np.asarray(image.convert("RGB"))
+        found, opaque = np.asarray(image.convert("RGB")), np.asarray(image.convert("RGBA"))
+    with_opacity = ooc.Pictures(channels=4)  # as many numbers a pixel as are stored
+    assert_array_equal(ooc.open(tmp_path / "a.jpg", pictures=with_opacity)[0], opaque)
     for pictures in (None, ooc.Pictures()):
         assert_array_equal(ooc.open(tmp_path / "a.jpg", pictures=pictures)[0], found)
         mixed = ooc.open([tmp_path / "b.png", tmp_path / "a.jpg"], pictures=pictures)

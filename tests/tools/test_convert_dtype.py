@@ -166,6 +166,15 @@ def test_what_a_format_has_no_place_for(tmp_path: Path, suffix: str, dtype: str)
     assert os.listdir(tmp_path) == ["a.npy"]
 
 
+@pytest.mark.parametrize("fields", [["名"], [f"channel {number}" for number in range(500)]])
+def test_names_of_fields_that_no_header_of_npy_holds(tmp_path: Path, fields: list[str]) -> None:
+    """NumPy writes others than Latin-1 by itself only, and reads 10,000 bytes at most."""
+    view = ooc.open(np.ones(5, [(field, "f4") for field in fields]))
+    with pytest.raises(UnsupportedDtypeError, match=r"can be written to \.npy.*Write \.h5"):
+        ooc.convert(view, tmp_path / "a.npy")
+    ooc.convert(view, tmp_path / "a.h5", verify=True)
+
+
 def test_fields_that_are_not_in_the_order_of_their_bytes(tmp_path: Path) -> None:
     dtype = np.dtype({"names": ["a", "b"], "formats": ["i4", "f8"], "offsets": [8, 0]})
     view = ooc.open(np.ones(5, dtype))

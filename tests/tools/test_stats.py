@@ -169,6 +169,12 @@ def test_numbers_at_their_limits() -> None:
     assert stats(ooc.open(np.array([5e-324, 1e-323]))).min == 5e-324
 
 
+def test_signalling_nan_is_counted_without_a_warning() -> None:
+    values = np.array([0x7F800001, 0x3F800000], "<u4").view("f4").reshape(2, 1)
+    found = stats(values).overall
+    assert (int(found.nan), float(found.mean)) == (1, 1.0)
+
+
 def test_values_that_are_all_equal_have_no_deviation() -> None:
     found = stats(ooc.open(np.full((1000, 4), [0.1, 1e17, -1 / 3, 1e160 / 3])))
     assert_array_equal(found.mean, [0.1, 1e17, -1 / 3, 1e160 / 3])

@@ -115,7 +115,8 @@ def has_colours(kind: str, data: bytes, channels: int | None) -> bool:
     undoes a part of the orientation of what is stored as JPEG, or in CMYK or YCbCr.
     """
     if kind == "JPEG":
-        return _scan(data)[1] in ((1, 3) if channels is None else (channels,))
+        colours = _scan(data)[1]
+        return colours in (1, 3) and channels in (None, colours)
     if kind == "TIFF":
         tags, _ = _page(data)  # colours: white is zero, palette, CMYK, YCbCr; compression: JPEG
         return tags.get(262) not in (0, 3, 5, 6) and tags.get(259) not in (6, 7)

@@ -133,8 +133,7 @@ class Checks:
             try:
                 self._check(*opened(self._opening(key, known)), known, table)
             except _NO_FAULT as error:
-                message = error.message if isinstance(error, SourceError) else str(error)
-                message = message.partition(" [file ")[0]
+                message = str(getattr(error, "message", error)).partition(" [file ")[0]
                 in_manifest = known is not None and any(
                     key is None or _same_key(rows.key, key) for rows in known.datasets
                 )

@@ -14,13 +14,14 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
-from numpy.lib import format as npy_format
 
 from oocdata.datasets.episodes import crosses_parts
 from oocdata.datasets.view import View
 from oocdata.engines.dtypes import can_hold, is_small_float
 from oocdata.errors import UnsupportedDtypeError
 from oocdata.formats.dimensions import PACKING, VALID
+from oocdata.formats.npy import LONGEST_HEADER
+from oocdata.writers.storage import npy_header
 from oocdata.writers.target import NAMES, NONE, Codec, Format, Target
 
 _UNFIT: dict[Format, str] = {"hdf5": "UMm", "zarr": "SUV"}
@@ -93,8 +94,8 @@ def refuse_dtype(view: View, kind: Format) -> None:
     """Raise if a format can't hold the elements, or they can't be opened from it."""
     if kind == "npy":
         with suppress(ValueError):
-            npy_format.dtype_to_descr(view.dtype)  # raises if a header can't describe it
-            return
+            if len(npy_header(view.dtype, view.shape)) <= LONGEST_HEADER:
+                return
     elif not is_small_float(view.dtype) and _kinds(view.dtype).isdisjoint(_UNFIT[kind]):
         return
     hint = f"Write {'.h5' if kind == 'npy' else '.npy'}"

@@ -168,7 +168,8 @@ def _of_piece(piece: NDArray[Any]) -> Summary:
     """Return the statistics of a piece, shape (rows, channels, inner)."""
     channels = piece.shape[1]
     stored = np.ascontiguousarray(piece.swapaxes(0, 1)).reshape(channels, -1)
-    values = stored.astype(np.float64)
+    with np.errstate(invalid="ignore"):  # of signalling NaN
+        values = stored.astype(np.float64)
     nan = inf = np.zeros(channels, np.int64)
     count = nan + values.shape[1]
     low, high = stored.min(axis=1), stored.max(axis=1)
