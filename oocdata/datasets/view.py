@@ -472,6 +472,7 @@ class View(ArrayRows):
         episodes: ArrayLike | str | None = None,
         pad: bool = False,
         mask: bool = True,
+        time_axis: bool = True,
     ) -> Windows:
         """Return windows of consecutive rows as elements: ``x``, or ``(x, y)`` with targets.
 
@@ -511,6 +512,9 @@ class View(ArrayRows):
             With `pad`, add a bool mask that is True for rows inside the episode: ``(x, mask)`` with
             a mask of shape ``(inputs,)``, or ``(x, y, mask)`` with the mask of ``y``, which Keras
             uses as sample weights.
+        time_axis : bool
+            False: an array of one row has shape ``element``, without a time axis, such as ``y`` of
+            one target. (Losses of Keras broadcast ``(1, *element)`` against ``element``.)
 
         Returns
         -------
@@ -541,7 +545,7 @@ class View(ArrayRows):
         """
         return registry.call(
             "windows", self, inputs, targets, stride, horizon,
-            shift=shift, episodes=episodes, pad=pad, mask=mask,
+            shift=shift, episodes=episodes, pad=pad, mask=mask, time_axis=time_axis,
         )  # fmt: skip
 
     def next_frame(self, horizon: int = 1, episodes: ArrayLike | str | None = None) -> Windows:

@@ -442,6 +442,9 @@ def test_repr_and_specs() -> None:
     assert list(padded.spec) == ["a", "b", "b_mask"]
     assert ooc.windows(view, (view, 1), time_axis=False).spec[1].shape == (2,)
     assert ooc.windows((view, 1)).spec.shape == (1, 2)
+    x, y = view.windows(3, 1, time_axis=False)[4]
+    assert_array_equal(x, view.take([4, 5, 6]))
+    assert_array_equal(y, view[7])
     assert ooc.windows(view, (view, 2), pad=True)[9][2].tolist() == [True, False]
     assert len(ooc.windows((view, (-1, 0)), view, pad=True).spec) == 2  # y is never padded
 
