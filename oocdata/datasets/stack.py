@@ -153,7 +153,15 @@ def _with_common_dtype(name: str, arguments: list[Any]) -> list[Part]:
             f"`{name}` must get parts of one dtype, or one of theirs must hold the numbers of all; "
             f"got {', '.join(map(str, (*dtypes, *scalars)))}. Convert some with .astype."
         )
-    units = dict.fromkeys(part.unit or "none" for part in arguments if isinstance(part, View))
+    views = [part for part in arguments if isinstance(part, View)]
+    decoded = [view for view in views if (view.storage.opened or {}).get("decode")]
+    packed = [view for view in views if view.storage.packed]
+    if decoded and packed:
+        raise ArgumentError(
+            f"`{name}` must get parts that are all decoded, or all as stored; {decoded[0]} is "
+            f"decoded, {packed[0]} is not ({packed[0].storage.packed}). Open both with decode=True."
+        )
+    units = dict.fromkeys(view.unit or "none" for view in views)
     if len(units) > 1 and common == np.int64:  # dates as stored
         raise ArgumentError(
             f"`{name}` must get dates of one unit; got {', '.join(units)}. Keep them side by side, "

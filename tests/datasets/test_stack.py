@@ -495,3 +495,20 @@ def test_dates_of_several_units(call: Any) -> None:
         call([dates[0], ooc.open(np.zeros((12, 4), "i8"))])
     as_numbers = call([dates[0].astype("f8"), ooc.open(np.zeros((12, 4)))])
     assert as_numbers.take([3]).reshape(-1).max() == hours[3, 3].astype("M8[s]").astype("f8")
+
+
+@pytest.mark.parametrize("combine", [ooc.stack, ooc.concatenate])
+def test_decoded_and_packed_numbers_are_not_combined(tmp_path: Path, combine: Any) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for name, scale in (("t", 0.5), ("u", 0.25)):
+            file.create_dataset(name, data=np.arange(8, dtype="i2").reshape(4, 2))
+            file[name].attrs["scale_factor"] = scale
+    decoded, packed = [
+        [ooc.open(tmp_path / "a.h5", name, decode=decode) for name in "tu"]
+        for decode in (True, False)
+    ]
+    with pytest.raises(ArgumentError, match=r"`\w+` must get parts that are all decoded.*scale_f"):
+        combine([decoded[0], packed[1]])
+    numpy: Any = getattr(np, combine.__name__)
+    assert_array_equal(combine(decoded)[1], numpy([[1, 1.5], [0.5, 0.75]], -1))
+    assert_array_equal(combine(packed)[1], numpy([[2, 3], [2, 3]], -1))
