@@ -216,7 +216,8 @@ class Descriptor:
     ) -> None:
         self.number = -1
         try:
-            self.number = os.open(path, flags | _READING)
+            self.number = open_at_once(path, flags | _READING)
+            os.set_blocking(self.number, True)  # else io_uring would not wait for the disk
             self.version = version or FileVersion.of(path, os.fstat(self.number))
         except OSError as error:
             raise unreadable(path, error) from error

@@ -129,6 +129,19 @@ def test_another_version_is_not_opened(tmp_path: Path) -> None:
     assert open_files(tmp_path) == []
 
 
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_took_the_name_of_a_file_is_not_waited_for(tmp_path: Path, make: Any) -> None:
+    file = opened(tmp_path, "a")
+    (tmp_path / "a").unlink()
+    make(tmp_path / "a")
+    with pytest.raises(SourceError, match=r"changed|cut short"):
+        file.opened()
+
+
+def test_reads_wait_for_the_disk(tmp_path: Path) -> None:
+    assert os.get_blocking(opened(tmp_path, "a").opened().number)
+
+
 def test_versions_differ_by_anything(tmp_path: Path) -> None:
     file = opened(tmp_path, "a")
     version, status = file.version, os.stat(tmp_path / "a")
