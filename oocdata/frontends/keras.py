@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 _INSPECTED = 2
 """Batches at which Keras looks to find their shapes."""
 
+_reading: weakref.WeakSet[Batches] = weakref.WeakSet()
+"""Those that read ahead. After Ctrl-C, Keras neither ends an epoch nor frees its batches."""
+
 
 class _OrderedBatches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no types
     """Batches that one thread requests in order; they are read ahead here, not by Keras's pool.
@@ -189,8 +192,24 @@ class Batches(_OrderedBatches):
         return self._seen.pop(step) if step in self._seen else self._read(step)
 
     def _read(self, step: int) -> Batch:
-        self._ahead = self._ahead or replace(self.loader).epoch(self._epoch, start=step)
+        if self._ahead is None:
+            for other in list(_reading):
+                other.pause()
+            self._ahead = replace(self.loader).epoch(self._epoch, start=step)
+            _reading.add(self)
         return next(self._ahead)
+
+    def pause(self) -> None:
+        """Stop reading ahead, which frees its memory, unless a batch is being read now.
+
+        The next step begins to read ahead anew.
+        """
+        if self._lock.acquire(blocking=False):
+            try:
+                self._ahead = None
+                _reading.discard(self)
+            finally:
+                self._lock.release()
 
 
 class StreamBatches(_OrderedBatches):

@@ -16,6 +16,7 @@ import pytest
 
 import oocdata as ooc
 from oocdata.errors import ArgumentError, DamagedChunkError, SourceError
+from oocdata.memory import account
 
 tf = pytest.importorskip("tensorflow")
 keras = pytest.importorskip("keras")
@@ -459,3 +460,32 @@ def test_another_backend_needs_no_tensorflow() -> None:
         command, env=environment, capture_output=True, text=True, timeout=120, check=True
     )
     assert done.stdout == "[8, 9]\nFalse\n"
+
+
+def test_fits_that_ctrl_c_breaks_off_hold_the_memory_of_one() -> None:
+    """Neither does Keras end their epochs, nor TensorFlow free their batches."""
+
+    class Stop(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            if batch == 2:
+                raise KeyboardInterrupt
+
+    held, before = [], account().nbytes
+    for _ in range(3):
+        model, _ = model_and_seen()
+        with pytest.raises(KeyboardInterrupt):
+            model.fit(loader().to_keras(), verbose=0, shuffle=False, callbacks=[Stop()])
+        held.append(account().nbytes - before)
+    assert held == held[:1] * 3
+    assert len(fit(loader().to_keras())) == COUNT
+    assert account().nbytes == before
+
+
+def test_passes_in_turns_pause_one_another() -> None:
+    loaders = [loader(), loader(first=1000)]
+    batches = [made.to_keras() for made in loaders]
+    for each in batches:
+        each.on_epoch_begin()
+    for step in range(11):
+        for made, each in zip(loaders, batches, strict=True):
+            np.testing.assert_array_equal(each[step][0], made.batch(step)[0])
