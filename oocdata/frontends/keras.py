@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 _INSPECTED = 2
 """Batches at which Keras looks to find their shapes."""
 
-_reading: weakref.WeakSet[Batches] = weakref.WeakSet()
-"""Those that read ahead. After Ctrl-C, Keras neither ends an epoch nor frees its batches."""
+_last: weakref.ref[Batches] | None = None
+"""The batches that began to read ahead last. After Ctrl-C, Keras ends no epoch, and TensorFlow
+frees no batches: they are paused when others begin."""
 
 
 class _OrderedBatches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no types
@@ -192,11 +193,12 @@ class Batches(_OrderedBatches):
         return self._seen.pop(step) if step in self._seen else self._read(step)
 
     def _read(self, step: int) -> Batch:
+        global _last
         if self._ahead is None:
-            for other in list(_reading):
+            if _last is not None and (other := _last()) is not None:
                 other.pause()
             self._ahead = replace(self.loader).epoch(self._epoch, start=step)
-            _reading.add(self)
+            _last = weakref.ref(self)
         return next(self._ahead)
 
     def pause(self) -> None:
@@ -207,7 +209,6 @@ class Batches(_OrderedBatches):
         if self._lock.acquire(blocking=False):
             try:
                 self._ahead = None
-                _reading.discard(self)
             finally:
                 self._lock.release()
 
