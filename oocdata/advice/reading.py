@@ -120,7 +120,7 @@ def reading_of(loader: Loader) -> Reading:
         chunks, first = np.array(storage.chunks), request.origins[0]
         covered = np.maximum(1, (first + spans - 1) // chunks - first // chunks + 1)
         # The chunks of a stack end where a channel does, whatever the chunks of its arrays.
-        stacked = hasattr(request.source, "below")
+        stacked = hasattr(request.source, "views")  # only of `Stacked`
         is_whole = not stacked and (lengths == request.source.shape)[~is_sample_axis].all()
         chunks_per_row = int(covered[~is_sample_axis].prod()) if is_whole else 1
         chunk_rows = int(chunks[is_sample_axis].prod())
